@@ -1,0 +1,27 @@
+# weighlock_module(NAME DEPS a b ... LIBS x::y ...)
+#
+# One static library per folder of src/weighlock: every *.cpp that is not a *_test.cpp. DEPS are the modules whose headers
+# it may include (tools/tidy.py reads this line and fails on an include that is not declared); LIBS are outside libraries.
+# Every *_test.cpp goes into one test program, NAME_test.
+function(weighlock_module NAME)
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;TEST_DEPS" ${ARGN})
+  file(GLOB_RECURSE SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  set(TESTS ${SOURCES})
+  list(FILTER SOURCES EXCLUDE REGEX "_test\\.cpp$")
+  list(FILTER TESTS INCLUDE REGEX "_test\\.cpp$")
+  list(TRANSFORM ARG_DEPS PREPEND weighlock_ OUTPUT_VARIABLE DEP_TARGETS)
+  if(SOURCES)
+    add_library(weighlock_${NAME} STATIC ${SOURCES})
+    target_link_libraries(weighlock_${NAME} PUBLIC weighlock_options ${DEP_TARGETS} ${ARG_LIBS})
+  else()
+    add_library(weighlock_${NAME} INTERFACE)
+    target_link_libraries(weighlock_${NAME} INTERFACE weighlock_options ${DEP_TARGETS} ${ARG_LIBS})
+  endif()
+  if(TESTS AND WEIGHLOCK_TESTS)
+    list(TRANSFORM ARG_TEST_DEPS PREPEND weighlock_ OUTPUT_VARIABLE TEST_DEP_TARGETS)
+    add_executable(${NAME}_test ${TESTS})
+    target_link_libraries(${NAME}_test PRIVATE weighlock_${NAME} ${TEST_DEP_TARGETS} GTest::gtest GTest::gtest_main)
+    add_test(NAME ${NAME}_test COMMAND ${NAME}_test)
+    set_tests_properties(${NAME}_test PROPERTIES TIMEOUT 120 LABELS unit)
+  endif()
+endfunction()

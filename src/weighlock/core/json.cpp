@@ -1,0 +1,104 @@
+#include "weighlock/core/json.hpp"
+
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/value_stack.hpp>
+#include <fmt/format.h>
+
+#include <limits>
+#include <set>
+#include <vector>
+
+namespace weighlock {
+namespace {
+
+// Builds a value with Boost's own stack and refuses duplicate keys on the way.
+struct Handler {
+  static constexpr std::size_t max_object_size = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t max_array_size = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t max_key_size = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t max_string_size = std::numeric_limits<std::size_t>::max();
+
+  json::value_stack stack;
+  std::vector<std::set<std::string, std::less<>>> keys;
+  std::string partial;
+  std::string duplicate;
+
+  bool on_document_begin(json::error_code&) { return stack.reset(), true; }
+  bool on_document_end(json::error_code&) { return true; }
+  bool on_object_begin(json::error_code&) { return keys.emplace_back(), true; }
+  bool on_object_end(std::size_t n, json::error_code&) {
+    keys.pop_back();
+    stack.push_object(n);
+    return true;
+  }
+  bool on_array_begin(json::error_code&) { return true; }
+  bool on_array_end(std::size_t n, json::error_code&) { return stack.push_array(n), true; }
+  bool on_key_part(json::string_view s, std::size_t, json::error_code&) {
+    partial.append(s.data(), s.size());
+    stack.push_chars(s);
+    return true;
+  }
+  bool on_key(json::string_view s, std::size_t, json::error_code& ec) {
+    partial.append(s.data(), s.size());
+    if (!keys.back().insert(partial).second) {
+      duplicate = partial;
+      ec = json::error::syntax;
+      return false;
+    }
+    partial.clear();
+    stack.push_key(s);
+    return true;
+  }
+  bool on_string_part(json::string_view s, std::size_t, json::error_code&) { return stack.push_chars(s), true; }
+  bool on_string(json::string_view s, std::size_t, json::error_code&) { return stack.push_string(s), true; }
+  bool on_number_part(json::string_view, json::error_code&) { return true; }
+  bool on_int64(std::int64_t i, json::string_view, json::error_code&) { return stack.push_int64(i), true; }
+  bool on_uint64(std::uint64_t u, json::string_view, json::error_code&) { return stack.push_uint64(u), true; }
+  bool on_double(double d, json::string_view, json::error_code&) { return stack.push_double(d), true; }
+  bool on_bool(bool b, json::error_code&) { return stack.push_bool(b), true; }
+  bool on_null(json::error_code&) { return stack.push_null(), true; }
+  bool on_comment_part(json::string_view, json::error_code&) { return true; }
+  bool on_comment(json::string_view, json::error_code&) { return true; }
+};
+
+}  // namespace
+
+Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits) {
+  json::parse_options options;
+  options.max_depth = limits.depth_max;
+  json::basic_parser<Handler> parser(options);
+  json::error_code failure;
+  const std::size_t used = parser.write_some(false, text.data(), text.size(), failure);
+  if (!parser.handler().duplicate.empty() || (failure && !parser.handler().keys.empty() && !parser.handler().partial.empty()))
+    return Error{ErrorCode::invalid_argument, fmt::format("{}: the key '{}' appears twice", what, parser.handler().duplicate)};
+  if (failure) return Error{ErrorCode::invalid_argument, fmt::format("{}: not JSON at byte {}: {}", what, used, failure.message())};
+  if (!parser.done() || used != text.size())
+    return Error{ErrorCode::invalid_argument, fmt::format("{}: text after the JSON value at byte {}", what, used)};
+  return parser.handler().stack.release();
+}
+
+const json::value* find(const json::value& value, std::string_view key) {
+  const json::object* object = value.if_object();
+  return object ? object->if_contains(key) : nullptr;
+}
+
+std::optional<std::string_view> find_string(const json::value& value, std::string_view key) {
+  const json::value* member = find(value, key);
+  if (!member || !member->is_string()) return std::nullopt;
+  return std::string_view(member->get_string().data(), member->get_string().size());
+}
+
+std::optional<std::int64_t> find_int(const json::value& value, std::string_view key) {
+  const json::value* member = find(value, key);
+  if (!member) return std::nullopt;
+  if (const std::int64_t* whole = member->if_int64()) return *whole;
+  return std::nullopt;
+}
+
+std::optional<bool> find_bool(const json::value& value, std::string_view key) {
+  const json::value* member = find(value, key);
+  if (!member || !member->is_bool()) return std::nullopt;
+  return member->get_bool();
+}
+
+}  // namespace weighlock

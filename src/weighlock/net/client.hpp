@@ -1,0 +1,58 @@
+// An HTTP/1.1 client for control calls: many peers, few bytes, and an exact account of what may have reached the peer.
+//
+// Thread rule: loop thread only. `done` is called exactly once, on the loop, never inside `send` itself.
+//
+// A call fails only by what happens on the wire, by `deadline`, or by `cancel`; never by a hidden smaller time-out, but for
+// connecting (limits::kConnectTimeout). Redirects are not followed. No proxy is used. `nothing_sent` of a TransportError is
+// true only if no byte of the request was handed to a socket.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "weighlock/core/http.hpp"
+#include "weighlock/core/result.hpp"
+#include "weighlock/core/time.hpp"
+#include "weighlock/runtime/loop.hpp"
+
+namespace weighlock {
+
+struct HttpCallOptions {
+  Milliseconds deadline{7'200'000};  // wall clock for the whole call, connect included
+  bool fresh_connection = false;     // never one that was used before: for calls that may not be repeated. A reused
+                                     // connection that turns out closed before any answer byte is retried once on a fresh
+                                     // one only for GET; for others it is reported as reset.
+};
+
+class HttpClient {
+ public:
+  struct Settings {
+    std::string ca_file;         // PEM; "" = the system's
+    bool verify_peer = true;     // https
+    Milliseconds idle_keep{4000};  // uvicorn closes idle connections after 5 s: ours go before
+  };
+
+  HttpClient(Loop& loop, Settings settings);
+  explicit HttpClient(Loop& loop);
+  ~HttpClient();  // closes all connections; pending calls end with `cancelled`
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  using CallId = std::uint64_t;
+  // `request.target` is appended to `peer.path`. Host, Content-Length and Connection are added; a body-less POST sends
+  // Content-Length: 0.
+  CallId send(const Url& peer, HttpRequest request, HttpCallOptions options, std::function<void(HttpResult)> done);
+
+  // Ends the call with `cancelled` and closes its connection by reset (SO_LINGER 0), so that nothing sent on it is
+  // delivered later. No effect on a call that ended.
+  void cancel(CallId id);
+
+  struct Implementation;
+
+ private:
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace weighlock

@@ -1,0 +1,72 @@
+// An HTTP/1.1 server: strict about framing, bounded in everything (core/limits.hpp), port 0 for tests.
+//
+// Thread rule: loop thread only, but for `Responder`, whose members may be called from any thread (they post to the loop).
+// A request is refused before the handler sees it: 400 for Transfer-Encoding other than exactly "chunked", together with
+// Content-Length, or on HTTP/1.0; 413, 431, 408 for size and time; each with `Connection: close` and a problem body.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "weighlock/core/http.hpp"
+#include "weighlock/core/result.hpp"
+#include "weighlock/runtime/loop.hpp"
+
+namespace weighlock {
+
+// The one answer to one request. Dropping the last copy without an answer sends 500.
+class Responder {
+ public:
+  struct Exchange;
+  explicit Responder(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+
+  void respond(HttpResponse response) const;
+
+  // A streamed answer (server-sent events): head first, then any number of writes, then end. A write after the peer has gone
+  // is dropped; `closed()` tells.
+  void begin_stream(HttpResponse head) const;
+  void write(std::string bytes) const;
+  void end_stream() const;
+  bool closed() const;
+  // Runs `on_closed` on the loop when the peer hangs up before or during the answer.
+  void on_closed(std::function<void()> on_closed) const;
+
+  // For the programs that play faulty peers (tinyengine, tests).
+  void reset() const;                                          // closes by RST without an answer
+  void raw(std::string bytes) const;                           // writes these bytes instead of an HTTP answer, then closes
+  void drip(HttpResponse response, Milliseconds per_byte) const;  // the right answer, a byte at a time
+  void hang() const;                                           // keeps the connection open and never answers
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
+};
+
+class HttpServer {
+ public:
+  struct Settings {
+    std::string host = "127.0.0.1";  // an address, not a name
+    int port = 0;                    // 0: any free one
+  };
+  using Handler = std::function<void(HttpRequest, Responder)>;
+
+  HttpServer(Loop& loop, Handler handler);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // Binds and accepts. `port()` is the real one afterwards.
+  Status listen(const Settings& settings);
+  int port() const;
+  // Stops accepting and closes the listening socket; open connections go on.
+  void stop_accepting();
+  // Closes every connection (by reset if `abruptly`), too.
+  void close(bool abruptly = false);
+
+  struct Implementation;
+
+ private:
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace weighlock
