@@ -1,0 +1,127 @@
+// What the machine asks of the edge. An effect is performed only after all records of its group are durable.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "weighlock/core/error.hpp"
+#include "weighlock/protocol/record.hpp"
+#include "weighlock/protocol/types.hpp"
+
+namespace weighlock::protocol {
+
+struct Append {
+  Record record;
+};
+
+// One operation with one worker. It has no time limit of its own: the machine gives up by timers. Answered by CallEnded.
+// `dialect` is none only for OperationKind::identify.
+struct Call {
+  CallId call = 0;
+  std::string worker;
+  std::optional<DialectKind> dialect;
+  Operation operation;
+  UpdateId update;
+};
+
+// The call's connection is closed by reset; no CallEnded follows. What it started may go on in the engine.
+struct Cancel {
+  CallId call = 0;
+};
+
+// POST /save to one rank; answered by SaveEnded, however late.
+struct TriggerSave {
+  CallId call = 0;
+  std::string trainer;
+  std::string directory;
+  UpdateId update;
+};
+
+// Free space, attempt record, directory. Answered by Prepared.
+struct Prepare {
+  UpdateId update;
+  std::string save_path;
+  std::int64_t lineage = 0;
+  std::int64_t version = 0;
+  std::int64_t attempt = 0;
+  std::uint64_t bytes_needed = 0;  // of the version before; 0 = not known
+};
+
+// Inspect, compare with the reference, write the manifest. Answered by Sealed.
+struct Seal {
+  UpdateId update;
+  std::string pair;
+  std::string save_path;
+  std::string directory;
+  bool foreign = false;             // handed over: never deleted, its own files never changed
+  std::string reference_directory;  // the committed version's, or the start model's; "" = none
+  std::int64_t lineage = 0;
+  std::int64_t version = 0;
+  std::int64_t attempt = 0;
+  bool allow_layout_change = false;
+  bool digest_now = false;  // complete the digest before answering
+};
+
+// Read the sealed version whole, complete its manifest. Answered by DigestDone.
+struct ComputeDigest {
+  UpdateId update;
+  std::string directory;
+};
+
+// The attempt's directory is taken out of sight and removed; only if it is ours.
+struct Discard {
+  UpdateId update;
+  std::string save_path;
+  std::string directory;
+};
+
+// The pair's committed version, for people and restarts. Best effort.
+struct MarkLatest {
+  std::string save_path;
+  std::string directory;
+};
+
+struct StartTimer {
+  TimerId timer = 0;
+  Milliseconds after{0};
+};
+
+struct CancelTimer {
+  TimerId timer = 0;
+};
+
+// The worker may not serve: run the fence hook, if one is configured.
+struct Fence {
+  std::string worker;
+  std::string pair;
+  Cause cause;
+};
+
+// The answer to a client's event. With `update` set and no error the request was accepted as (or joined) that update.
+struct Reply {
+  ReplyToken token = 0;
+  std::optional<Error> error;
+  UpdateId update;
+  std::vector<std::string> abandoned;  // RemovePair: workers left paused, each with its cause
+};
+
+// The update is in a terminal state, and durable: whoever waits for it is answered.
+struct UpdateEnded {
+  UpdateId update;
+};
+
+// Ask the driver for CommitDurable once the group of this effect is durable.
+struct AwaitDurable {
+  UpdateId update;
+};
+
+// After Shutdown: nothing is left to do.
+struct Stopped {};
+
+using Effect = std::variant<Append, Call, Cancel, TriggerSave, Prepare, Seal, ComputeDigest, Discard, MarkLatest, StartTimer, CancelTimer,
+                            Fence, Reply, UpdateEnded, AwaitDurable, Stopped>;
+using Effects = std::vector<Effect>;
+
+}  // namespace weighlock::protocol

@@ -1,0 +1,104 @@
+// What happens to the machine. Every event carries the time at which the edge saw it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "weighlock/core/result.hpp"
+#include "weighlock/protocol/types.hpp"
+
+namespace weighlock::protocol {
+
+// A client makes or changes a pair. In the compatible API, and with `new_lineage`, each connect starts a lineage: a running
+// update is cancelled up to PREPARING and waited for later.
+struct ConnectPair {
+  ReplyToken token = 0;
+  PairSpec spec;
+  bool new_lineage = true;
+};
+
+// Drains and forgets a pair: the running update ends first, paused workers are healed once, what can't be is named.
+struct RemovePair {
+  ReplyToken token = 0;
+  std::string pair;
+};
+
+struct RequestUpdate {
+  ReplyToken token = 0;
+  std::string pair;
+  std::int64_t version = 0;
+  std::optional<std::int64_t> lineage;  // none = the pair's present one
+  std::string key;                      // idempotency key, "" = none
+  std::string path;                     // a finished directory (trainer=external), "" = save
+  Policy policy;                        // the pair's, with the update's own settings laid over it
+};
+
+struct CancelUpdate {
+  ReplyToken token = 0;
+  UpdateId update;
+};
+
+// A call to a worker ended by itself. Also sent, late, for calls that were given up (Cancel ends them without an event).
+struct CallEnded {
+  CallId call = 0;
+  Outcome outcome;
+};
+
+enum class SaveOutcomeKind { ok, failed, unknown, not_sent };
+
+struct SaveEnded {
+  CallId call = 0;
+  SaveOutcomeKind kind = SaveOutcomeKind::unknown;
+  std::string text;  // the rank's own words, or the transport's
+};
+
+struct Prepared {
+  UpdateId update;
+  Result<std::string> directory;
+};
+
+struct SealedVersion {
+  std::uint64_t bytes = 0;
+  std::uint64_t tensors = 0;
+  bool blind = false;                  // the directory can't be seen from here: nothing was inspected
+  bool compared = false;               // names, shapes and dtypes were compared with the reference
+  bool layout_changed = false;         // ... and differ (only with allow_layout_change)
+  bool reference_clean = false;        // the reference directory was readable here and inspected clean
+  std::string reference_reason;        // why not
+  std::string digest;                  // hex, if it was computed before the seal or the saver gave one
+  bool differs_from_reference = true;  // false: the digests agree
+};
+
+struct Sealed {
+  UpdateId update;
+  Result<SealedVersion> version;
+};
+
+struct DigestDone {
+  UpdateId update;
+  Result<std::string> digest;
+};
+
+struct TimerFired {
+  TimerId timer = 0;
+};
+
+// The commit record's group is on disk (sent by the driver).
+struct CommitDurable {
+  UpdateId update;
+};
+
+// SIGTERM: admission stops; running updates are compensated or finished.
+struct Shutdown {};
+
+using EventBody = std::variant<ConnectPair, RemovePair, RequestUpdate, CancelUpdate, CallEnded, SaveEnded, Prepared, Sealed, DigestDone,
+                               TimerFired, CommitDurable, Shutdown>;
+
+struct Event {
+  Instant now;
+  EventBody body;
+};
+
+}  // namespace weighlock::protocol

@@ -1,0 +1,46 @@
+// What the journal keeps: facts and intents, in the order in which they became true.
+//
+// A record is also an event for whoever watches: GET /v1/events serves them by number.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "weighlock/core/json.hpp"
+
+namespace weighlock::protocol {
+
+enum class RecordKind {
+  gateway_started,   // boot id, release
+  gateway_stopping,
+  pair_connected,    // the whole spec, lineage
+  pair_removed,
+  update_requested,  // version, key, policy
+  update_rejected,
+  update_phase,      // a state was entered
+  update_ended,      // terminal state, error, verdict of each worker
+  save_intent,       // directory, ranks
+  save_ended,        // one rank's answer
+  sealed,            // directory, bytes, digest when known
+  targets,           // incarnation, was_paused, role of each
+  intent,            // before every pause, label, load, flush, resume and heal step: worker, operation, attempt
+  outcome,           // what a call to a worker ended with
+  verdict,
+  commit,            // the decision point: committed := version
+  digest,
+  worker_state,      // state, cause
+  discard,
+  last_good,
+};
+
+struct Record {
+  RecordKind kind = RecordKind::gateway_started;
+  std::string pair;
+  std::string update;
+  std::string worker;  // URL
+  json::object body;
+};
+
+std::string_view name(RecordKind kind);
+
+}  // namespace weighlock::protocol

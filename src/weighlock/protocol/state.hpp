@@ -1,0 +1,190 @@
+// Everything the machine knows. Plain data, owned by the driver; the edge reads it for status answers, only `step` writes it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "weighlock/core/error.hpp"
+#include "weighlock/protocol/event.hpp"
+#include "weighlock/protocol/types.hpp"
+
+namespace weighlock::protocol {
+
+// A call whose answer was given up or lost: it may still run in the engine, or take effect later.
+struct EarlierCall {
+  CallId call = 0;
+  OperationKind kind = OperationKind::load;
+  PauseMode pause_mode = PauseMode::abort;
+  bool may_answer = false;  // its connection is still open, and its own answer would end the doubt
+};
+
+// One worker of the registry, keyed by its normalised URL. It belongs to the gateway; `pair` is its one full-model pair.
+struct Worker {
+  std::string url;
+  std::optional<DialectKind> dialect;
+  std::string pair;
+  WorkerState state = WorkerState::ready;  // baseline: before the first update it may serve (protocol.md section 2)
+  std::optional<VersionRef> version;       // what it holds, when known; none = what it started with
+  Evidence evidence = Evidence::none;
+  std::optional<Cause> cause;
+
+  std::string incarnation;                // "" until first read
+  std::optional<std::string> last_label;  // the last label that we wrote in this incarnation
+  std::string start_label;                // the label found when the incarnation was first seen
+  std::string start_path;                 // the model path that it started with
+  bool paused_by_us = false;              // a pause intent of ours in this incarnation has no known end
+  bool paused_by_other = false;
+
+  std::vector<EarlierCall> earlier;
+  std::optional<CallId> in_flight;  // at most one
+  UpdateId locked_by;               // "" = free
+};
+
+enum class Role { member, extra };
+
+// What a target is doing. The order is the order of an update; heal_* serve catch-up and restoring alike.
+enum class Step {
+  surveying, surveyed, pausing, paused,
+  labelling, loading, labelling_version, flushing, verifying, repausing,
+  judged,  // has a verdict, waits for the decision
+  barrier, heal_reading, heal_pausing, heal_labelling, heal_loading, heal_emptying, heal_reloading, heal_labelling_version, heal_flushing, heal_verifying,
+  former_label, resuming, resume_waiting, checking, flushing_after, probing, fencing,
+  done,
+};
+
+struct Target {
+  std::string worker;
+  Role role = Role::member;
+  Step step = Step::surveying;
+  int batch = 0;
+  bool included = true;  // false: left out before its load was sent
+  bool was_paused = false;
+  bool pause_sent = false;
+  bool paused = false;
+  bool label_changed = false;
+  bool load_sent = false;
+  bool counted_lost = false;  // a member lost before its load was sent leaves the count
+  std::string incarnation;
+  std::string former_label;
+  std::optional<VersionRef> former_version;
+  WorkerState former_state = WorkerState::ready;
+  std::optional<Cause> former_cause;
+  Verdict verdict = Verdict::untouched;
+  Evidence evidence = Evidence::none;
+  bool vacuous = false;
+  bool needs_restart = false;
+  std::optional<Cause> cause;
+  std::optional<VersionRef> goal;  // what a heal brings it to
+  int repauses = 0;
+  int flush_tries = 0;
+  int resume_tries = 0;
+  bool caught_up = false;  // the one catch-up was tried
+  std::optional<CallId> call;
+  std::optional<TimerId> retry_timer;
+  Instant load_started;
+  std::optional<Milliseconds> load_took;
+  std::optional<Instant> paused_at;
+  std::optional<Instant> resumed_at;
+  std::optional<Instant> switched_at;
+};
+
+enum class UpdateKind { update, leave };  // leave: heals once what a removed pair holds paused
+
+struct Rank {
+  std::string trainer;
+  CallId call = 0;
+  bool ended = false;
+  SaveOutcomeKind kind = SaveOutcomeKind::unknown;
+  std::string text;
+};
+
+struct PhaseTime {
+  UpdateState state;
+  Instant began;
+  Milliseconds took{0};
+};
+
+struct Update {
+  UpdateId id;
+  std::uint64_t number = 0;  // order of arrival
+  UpdateKind kind = UpdateKind::update;
+  std::string pair;
+  VersionRef version;
+  std::int64_t attempt = 0;
+  std::string key;
+  std::string path;  // handed directory, or ""
+  Policy policy;
+  UpdateState state = UpdateState::queued;
+  Instant requested_at;
+  std::optional<Instant> ended_at;
+  std::vector<PhaseTime> phases;
+
+  // PREPARING
+  std::vector<Rank> ranks;
+  bool save_done = false;
+  bool survey_done = false;
+  bool directory_made = false;
+  std::optional<SealedVersion> sealed;
+  bool digest_running = false;
+  bool digest_done = false;
+  std::optional<Error> save_error;
+
+  // PAUSING and later
+  std::map<std::string, Target> targets;  // by URL
+  bool members_fixed = false;
+  int batch = 0;     // the batch that loads now
+  int batches = 1;
+  bool quorum_reached = false;
+
+  std::optional<Error> error;
+  std::optional<bool> committed = false;  // none = undecided
+  std::map<TimerId, std::string> timers;  // purpose by id
+  bool cancel_requested = false;
+};
+
+struct TrainerBusy {
+  UpdateId update;
+  CallId call = 0;
+  Instant since;
+  std::string directory;
+};
+
+struct Pair {
+  PairSpec spec;
+  std::int64_t lineage = 0;
+  std::int64_t attempts = 0;
+  std::optional<VersionRef> committed;
+  std::optional<VersionRef> last_good;
+  std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
+  std::uint64_t bytes_last = 0;
+  UpdateId active;
+  std::deque<UpdateId> queue;
+  std::deque<UpdateId> history;                  // ended ones, newest last, bounded
+  std::map<std::string, UpdateId> keys;          // idempotency
+  std::map<std::string, TrainerBusy> busy;       // trainers whose /save hasn't ended, by URL
+  std::map<std::string, std::set<std::string>> deaths;  // "lineage/version" -> worker/incarnation that died on it
+  std::set<std::string> spoiled;                 // "lineage/version" attempted, and not rolled back everywhere
+  std::optional<ConnectPair> reconnect;          // waits for the running update
+  std::vector<ReplyToken> removing;              // waits likewise; non-empty: the pair is being removed
+};
+
+struct State {
+  std::string boot;  // drawn at start
+  std::map<std::string, Worker> workers;
+  std::map<std::string, Pair> pairs;
+  std::map<UpdateId, Update> updates;
+  std::map<CallId, std::pair<UpdateId, std::string>> calls;  // running worker calls -> update ("" = none any more), worker
+  std::map<CallId, std::pair<std::string, std::string>> saves;  // running saves -> pair, trainer
+  std::map<TimerId, UpdateId> timers;
+  std::uint64_t next_id = 1;
+  std::uint64_t next_update = 1;
+  bool stopping = false;
+  bool stopped = false;
+};
+
+}  // namespace weighlock::protocol

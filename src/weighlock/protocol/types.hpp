@@ -1,0 +1,133 @@
+// The words of an update: policy, states, verdicts, causes. Values only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weighlock/core/operation.hpp"
+#include "weighlock/core/time.hpp"
+
+namespace weighlock::protocol {
+
+using UpdateId = std::string;      // "<boot>-<n>": unique over restarts, since the boot id is drawn anew
+using CallId = std::uint64_t;      // one call to a worker or trainer; never used twice in a process
+using TimerId = std::uint64_t;     // likewise
+using ReplyToken = std::uint64_t;  // the edge's name for a client that waits; 0 = nobody
+
+// One version of a pair's weights. Numbers compare within a lineage only.
+struct VersionRef {
+  std::int64_t lineage = 0;  // 0 = what the engines started with
+  std::int64_t version = 0;
+  std::string directory;
+  std::string label;
+  std::string digest;  // hex; "" until known
+  bool same_version(const VersionRef& o) const { return lineage == o.lineage && version == o.version; }
+};
+
+enum class UpdateState {
+  queued, requested, preparing, pausing, loading, verifying, committing, resuming, restoring,
+  succeeded, degraded, rolled_back, aborted, rejected, failed,
+};
+bool is_terminal(UpdateState state);
+
+enum class Verdict { untouched, loaded, verified, torn, unknown };
+
+enum class WorkerState {
+  joining, ready, pausing, paused, loading, loaded, verified, resuming, unknown, torn, healing,
+  quarantined, foreign, gone, abandoned,
+};
+
+enum class CauseCode {
+  unreachable,     // no connection; nothing was sent to it in this update
+  restarted,       // a new process: whatever was known of it is void
+  pause_failed, label_failed, load_failed, load_unknown, verify_failed, flush_failed, heal_failed, resume_failed,
+  probe_failed,    // it generates no valid token on verified weights
+  no_last_good,    // there is nothing verified to heal it with
+  outstanding,     // an earlier call may still run in it, and no barrier told that it ended
+  needs_restart,   // only a new process can serve again
+  suspect,         // the version killed two engines; not loaded again without an operator or a newer version
+  credentials,     // it refused our key
+  lagging,         // it is whole, but too many versions behind (`max_lag`)
+  foreign,         // someone else wrote its label
+  operator_hold,
+};
+
+struct Cause {
+  CauseCode code = CauseCode::unreachable;
+  std::string message;
+  Instant since;
+};
+
+enum class OnFailure { degrade, rollback_all };
+enum class PauseOwner { gateway, caller, never };
+enum class DigestPolicy { overlap, before, off };
+enum class TrainerKind { areal, external };
+enum class SaveTrigger { all, rank0 };
+
+struct Quorum {
+  enum class Kind { half, all, count } kind = Kind::half;
+  int count = 0;
+  // How many of `members` must be verified; at least 1.
+  int needed(int members) const;
+};
+
+// Milliseconds; every default is from design/protocol.md section 11.
+struct Deadlines {
+  Milliseconds save{600'000};
+  Milliseconds pause{30'000};
+  Milliseconds load{300'000};
+  Milliseconds verify{30'000};
+  Milliseconds resume{30'000};
+  std::optional<Milliseconds> restore;  // 2 x load + verify + resume
+  std::optional<Milliseconds> whole;    // their sum
+  Milliseconds restore_or_default() const;
+  Milliseconds whole_or_default() const;
+};
+
+// Policy of a pair, and of one update after the update's own settings were laid over it.
+struct Policy {
+  Quorum quorum;
+  OnFailure on_failure = OnFailure::degrade;
+  int canary = 0;  // workers per dialect that load first; 1 by itself for an update that can't be compared with anything
+  int max_lag = 0;
+  PauseOwner pause = PauseOwner::gateway;
+  PauseMode pause_mode = PauseMode::abort;
+  int load_window = 0;  // loads at once; 0 = all
+  double straggler = 3.0;  // x the median load time
+  Milliseconds straggler_min{10'000};
+  std::optional<Evidence> evidence;  // none given = the best that each worker can show
+  DigestPolicy digest = DigestPolicy::overlap;
+  int keep_versions = 3;
+  std::string label_format = "{version}";
+  bool allow_layout_change = false;
+  bool coalesce = false;
+  Deadlines deadlines;
+};
+
+struct WorkerSpec {
+  std::string url;  // normalised (core/url.hpp)
+  std::optional<DialectKind> dialect;  // none = auto
+};
+
+struct PairSpec {
+  std::string name;
+  std::string save_path;
+  TrainerKind trainer_kind = TrainerKind::areal;
+  std::vector<std::string> trainer_urls;
+  SaveTrigger save_trigger = SaveTrigger::all;
+  std::vector<WorkerSpec> workers;
+  Policy policy;
+};
+
+std::string_view name(UpdateState state);
+std::string_view name(Verdict verdict);
+std::string_view name(WorkerState state);
+std::string_view name(CauseCode code);
+std::string_view name(OnFailure value);
+std::string_view name(PauseOwner value);
+std::string_view name(DigestPolicy value);
+
+}  // namespace weighlock::protocol
