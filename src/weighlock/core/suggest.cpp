@@ -7,7 +7,9 @@ namespace {
 
 constexpr std::size_t kWordBytesMax = 64;  // the work grows with the product of both lengths
 
-bool same(char a, char b) { return a == b || ((a == '-' || a == '_') && (b == '-' || b == '_')); }
+bool same(char a, char b) {
+  return a == b || ((a == '-' || a == '_') && (b == '-' || b == '_'));
+}
 
 // Optimal string alignment distance over three rolling rows.
 std::size_t distance(std::string_view a, std::string_view b) {

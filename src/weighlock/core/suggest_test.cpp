@@ -13,7 +13,9 @@ TEST(Suggest, a_typo_finds_its_word) {
   EXPECT_EQ(suggestion("save_pth", kKnown), "; did you mean 'save_path'?");
 }
 
-TEST(Suggest, dash_and_underscore_are_one_letter) { EXPECT_EQ(nearest("save-path", kKnown), "save_path"); }
+TEST(Suggest, dash_and_underscore_are_one_letter) {
+  EXPECT_EQ(nearest("save-path", kKnown), "save_path");
+}
 
 TEST(Suggest, a_strange_word_suggests_nothing) {
   EXPECT_EQ(nearest("temperature", kKnown), "");
