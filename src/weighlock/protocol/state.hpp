@@ -11,7 +11,6 @@
 
 #include "weighlock/core/error.hpp"
 #include "weighlock/protocol/event.hpp"
-#include "weighlock/protocol/types.hpp"
 
 namespace weighlock::protocol {
 
@@ -41,7 +40,7 @@ struct Worker {
   bool paused_by_other = false;
 
   std::vector<EarlierCall> earlier;
-  std::optional<CallId> in_flight;  // at most one
+  std::optional<EarlierCall> in_flight;  // at most one
   UpdateId locked_by;               // "" = free
 };
 
@@ -81,9 +80,9 @@ struct Target {
   std::optional<Cause> cause;
   std::optional<VersionRef> goal;  // what a heal brings it to
   int repauses = 0;
-  int flush_tries = 0;
-  int resume_tries = 0;
+  int tries = 0;  // of the present step, where it may be repeated
   bool caught_up = false;  // the one catch-up was tried
+  bool reached = false;    // the survey's read was answered
   std::optional<CallId> call;
   std::optional<TimerId> retry_timer;
   Instant load_started;
@@ -168,7 +167,7 @@ struct Pair {
   std::map<std::string, UpdateId> keys;          // idempotency
   std::map<std::string, TrainerBusy> busy;       // trainers whose /save hasn't ended, by URL
   std::map<std::string, std::set<std::string>> deaths;  // "lineage/version" -> worker/incarnation that died on it
-  std::set<std::string> spoiled;                 // "lineage/version" attempted, and not rolled back everywhere
+  std::map<std::string, std::set<std::string>> spoiled;  // "lineage/version" -> workers that its failed attempt left not ready
   std::optional<ConnectPair> reconnect;          // waits for the running update
   std::vector<ReplyToken> removing;              // waits likewise; non-empty: the pair is being removed
 };

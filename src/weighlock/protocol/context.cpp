@@ -1,0 +1,147 @@
+#include "weighlock/protocol/context.hpp"
+
+#include <fmt/format.h>
+
+#include "weighlock/core/check.hpp"
+
+namespace weighlock::protocol {
+
+bool changes_something(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::identify:
+    case OperationKind::read_state:
+    case OperationKind::verify:
+    case OperationKind::barrier:
+    case OperationKind::probe: return false;
+    default: return true;
+  }
+}
+
+std::string version_key(const VersionRef& version) { return fmt::format("{}/{}", version.lineage, version.version); }
+
+Pair& Context::pair_of(const Update& update) {
+  const auto it = state_.pairs.find(update.pair);
+  WEIGHLOCK_CHECK(it != state_.pairs.end(), "an update outlives its pair");
+  return it->second;
+}
+
+Worker& Context::worker_of(const Target& target) {
+  const auto it = state_.workers.find(target.worker);
+  WEIGHLOCK_CHECK(it != state_.workers.end(), "a target outlives its worker");
+  return it->second;
+}
+
+const DialectTraits& Context::traits_of(const Worker& worker) const {
+  WEIGHLOCK_CHECK(worker.dialect.has_value(), "the dialect is asked for before it was found");
+  return dialects_.of(*worker.dialect);
+}
+
+Update* Context::find_update(const UpdateId& id) {
+  const auto it = state_.updates.find(id);
+  return it == state_.updates.end() ? nullptr : &it->second;
+}
+
+void Context::record(RecordKind kind, const std::string& pair, const UpdateId& update, const std::string& worker, json::object body) {
+  emit(Append{Record{kind, pair, update, worker, std::move(body)}});
+}
+
+void Context::record(RecordKind kind, const Update& update, const std::string& worker, json::object body) {
+  record(kind, update.pair, update.id, worker, std::move(body));
+}
+
+void Context::start_timer(Update& update, std::string purpose, Milliseconds after) {
+  cancel_timer(update, purpose);
+  const TimerId id = state_.next_id++;
+  update.timers[id] = std::move(purpose);
+  state_.timers[id] = update.id;
+  emit(StartTimer{id, after});
+}
+
+void Context::cancel_timer(Update& update, std::string_view purpose) {
+  for (auto it = update.timers.begin(); it != update.timers.end();) {
+    if (it->second == purpose) {
+      emit(CancelTimer{it->first});
+      state_.timers.erase(it->first);
+      it = update.timers.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+void Context::cancel_all_timers(Update& update) {
+  for (const auto& [id, purpose] : update.timers) {
+    emit(CancelTimer{id});
+    state_.timers.erase(id);
+  }
+  update.timers.clear();
+}
+
+void Context::call(Update& update, Target& target, Step step, Operation operation) {
+  Worker& worker = worker_of(target);
+  WEIGHLOCK_CHECK(!worker.in_flight, "one operation at a time per worker");
+  WEIGHLOCK_CHECK(!target.call, "a target waits for one call");
+  const CallId id = state_.next_id++;
+  target.step = step;
+  target.call = id;
+  worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true};
+  state_.calls[id] = {update.id, worker.url};
+  if (changes_something(operation.kind)) {
+    json::object body{{"operation", std::string(name(operation.kind))}, {"call", id}, {"attempt", update.attempt}};
+    if (!operation.label.empty()) body["label"] = operation.label;
+    if (!operation.directory.empty()) body["directory"] = operation.directory;
+    record(RecordKind::intent, update, worker.url, std::move(body));
+  }
+  if (operation.kind == OperationKind::pause) worker.paused_by_us = true;
+  if (operation.kind == OperationKind::set_label) worker.last_label = operation.label;
+  if (operation.kind == OperationKind::load && traits_of(worker).load_sets_label) worker.last_label = operation.label;
+  emit(Call{id, worker.url, worker.dialect, std::move(operation), update.id});
+}
+
+void Context::give_up(Target& target) {
+  if (!target.call) return;
+  Worker& worker = worker_of(target);
+  WEIGHLOCK_CHECK(worker.in_flight && worker.in_flight->call == *target.call, "the target's call is the worker's call");
+  const EarlierCall running = *worker.in_flight;
+  worker.in_flight.reset();
+  target.call.reset();
+  if (changes_something(running.kind)) {
+    worker.earlier.push_back(running);
+    state_.calls[running.call].first.clear();
+  } else {
+    state_.calls.erase(running.call);
+    emit(Cancel{running.call});
+  }
+}
+
+void Context::reset_earlier(Worker& worker) {
+  for (EarlierCall& earlier : worker.earlier) {
+    if (!earlier.may_answer) continue;
+    earlier.may_answer = false;
+    state_.calls.erase(earlier.call);
+    emit(Cancel{earlier.call});
+  }
+}
+
+void Context::set_state(Update& update, UpdateState state) {
+  if (update.state == state) return;
+  if (!update.phases.empty()) update.phases.back().took = now_ - update.phases.back().began;
+  update.state = state;
+  if (is_terminal(state)) return;
+  update.phases.push_back(PhaseTime{state, now_, Milliseconds{0}});
+  record(RecordKind::update_phase, update, "", {{"state", std::string(name(state))}});
+}
+
+void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause> why) {
+  const bool lasting = state == WorkerState::ready || state >= WorkerState::quarantined || state == WorkerState::joining;
+  const bool changed = worker.state != state || worker.cause.has_value() != why.has_value();
+  worker.state = state;
+  worker.cause = std::move(why);
+  if (!lasting || !changed) return;
+  json::object body{{"state", std::string(name(state))}};
+  if (worker.version) body["version"] = worker.version->version;
+  if (worker.cause) body["cause"] = {{"code", std::string(name(worker.cause->code))}, {"message", worker.cause->message}};
+  record(RecordKind::worker_state, worker.pair, worker.locked_by, worker.url, std::move(body));
+}
+
+}  // namespace weighlock::protocol

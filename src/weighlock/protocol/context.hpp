@@ -1,0 +1,56 @@
+// Internal to protocol/: one step's view of the state, and the few ways in which it makes effects.
+//
+// Every effect of the machine is made here, so the rules that hold for all of them stand here too: a call that changes
+// something has an intent record before it; one call at a time per worker; a call that was given up is remembered.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "weighlock/protocol/machine.hpp"
+
+namespace weighlock::protocol {
+
+bool changes_something(OperationKind kind);
+std::string version_key(const VersionRef& version);  // "lineage/version"
+
+class Context {
+ public:
+  Context(State& state, const Dialects& dialects, Instant now) : state_(state), dialects_(dialects), now_(now) {}
+
+  State& state() { return state_; }
+  Instant now() const { return now_; }
+  Effects take_effects() { return std::move(effects_); }
+
+  Pair& pair_of(const Update& update);
+  Worker& worker_of(const Target& target);
+  const DialectTraits& traits_of(const Worker& worker) const;
+  Update* find_update(const UpdateId& id);
+
+  void emit(Effect effect) { effects_.push_back(std::move(effect)); }
+  void record(RecordKind kind, const std::string& pair, const UpdateId& update, const std::string& worker, json::object body);
+  void record(RecordKind kind, const Update& update, const std::string& worker, json::object body);
+
+  void start_timer(Update& update, std::string purpose, Milliseconds after);
+  void cancel_timer(Update& update, std::string_view purpose);
+  void cancel_all_timers(Update& update);
+
+  // Sends the operation and puts the target into `step`, which waits for its answer.
+  void call(Update& update, Target& target, Step step, Operation operation);
+  // Stops waiting for the target's running call. A read is cancelled; what may still change something becomes an earlier call.
+  void give_up(Target& target);
+  // Closes the connections of earlier calls by reset, so that a barrier may go out (protocol.md section 5).
+  void reset_earlier(Worker& worker);
+
+  void set_state(Update& update, UpdateState state);
+  void set_worker(Worker& worker, WorkerState state, std::optional<Cause> cause = std::nullopt);
+  Cause cause(CauseCode code, std::string message) const { return Cause{code, std::move(message), now_}; }
+
+ private:
+  State& state_;
+  const Dialects& dialects_;
+  Instant now_;
+  Effects effects_;
+};
+
+}  // namespace weighlock::protocol
