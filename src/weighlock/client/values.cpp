@@ -1,0 +1,98 @@
+#include "weighlock/client/values.hpp"
+
+#include <fmt/format.h>
+
+namespace weighlock::client {
+namespace {
+
+std::string text_or_empty(const json::value& value, std::string_view key) {
+  return std::string(find_string(value, key).value_or(""));
+}
+
+Error missing(std::string_view what, std::string_view key) {
+  return Error{
+      ErrorCode::bad_answer,
+      fmt::format("the gateway's answer about {} lacks '{}': is it a Weighlock gateway of this release?", what, key)};
+}
+
+std::optional<Cause> read_cause(const json::value* value) {
+  if (!value || !value->is_object()) return std::nullopt;
+  return Cause{text_or_empty(*value, "code"), text_or_empty(*value, "message"), text_or_empty(*value, "since")};
+}
+
+const json::array* array_member(const json::value& value, std::string_view key) {
+  const json::value* member = find(value, key);
+  return member ? member->if_array() : nullptr;
+}
+
+WorkerOutcome read_outcome(const json::value& value) {
+  WorkerOutcome outcome;
+  outcome.id = text_or_empty(value, "id");
+  outcome.url = text_or_empty(value, "url");
+  outcome.verdict = text_or_empty(value, "verdict");
+  outcome.evidence = text_or_empty(value, "evidence");
+  outcome.duration_ms = find_int(value, "duration_ms");
+  outcome.cause = read_cause(find(value, "cause"));
+  return outcome;
+}
+
+}  // namespace
+
+Result<Worker> read_worker(const json::value& value) {
+  Worker worker;
+  worker.id = text_or_empty(value, "id");
+  worker.url = text_or_empty(value, "url");
+  worker.dialect = text_or_empty(value, "dialect");
+  worker.state = text_or_empty(value, "state");
+  worker.version = find_int(value, "version");
+  worker.cause = read_cause(find(value, "cause"));
+  if (worker.url.empty()) return missing("a worker", "url");
+  if (worker.state.empty()) return missing("a worker", "state");
+  return worker;
+}
+
+Result<Update> read_update(const json::value& value) {
+  Update update;
+  update.id = text_or_empty(value, "id");
+  update.pair = text_or_empty(value, "pair");
+  update.state = text_or_empty(value, "state");
+  update.phase = text_or_empty(value, "phase");
+  const std::optional<std::int64_t> version = find_int(value, "version");
+  if (update.id.empty()) return missing("an update", "id");
+  if (update.state.empty()) return missing("an update", "state");
+  if (!version) return missing("an update", "version");
+  update.version = *version;
+  update.attempt = find_int(value, "attempt").value_or(0);
+  update.pause_ms = find_int(value, "pause_ms");
+  update.bytes = find_int(value, "bytes");
+  update.error = read_cause(find(value, "error"));
+  if (const json::array* phases = array_member(value, "phases")) {
+    for (const json::value& phase : *phases)
+      update.phases.push_back(Phase{text_or_empty(phase, "name"), find_int(phase, "duration_ms").value_or(0)});
+  }
+  if (const json::array* workers = array_member(value, "workers")) {
+    for (const json::value& worker : *workers) update.workers.push_back(read_outcome(worker));
+  }
+  update.raw = value;
+  return update;
+}
+
+Result<Pair> read_pair(const json::value& value) {
+  Pair pair;
+  pair.name = text_or_empty(value, "name");
+  if (pair.name.empty()) return missing("a pair", "name");
+  pair.mode = text_or_empty(value, "mode");
+  pair.lineage = find_int(value, "lineage").value_or(0);
+  pair.committed = find_int(value, "committed");
+  pair.state = text_or_empty(value, "state");
+  pair.rollback = text_or_empty(value, "rollback");
+  if (const json::value* workers = find(value, "workers")) {
+    pair.workers_total = find_int(*workers, "total").value_or(0);
+    pair.workers_ready = find_int(*workers, "ready").value_or(0);
+    pair.workers_quarantined = find_int(*workers, "quarantined").value_or(0);
+  }
+  pair.raw = value;
+  return pair;
+}
+
+}  // namespace weighlock::client

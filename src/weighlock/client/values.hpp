@@ -1,0 +1,80 @@
+// What the gateway answers, as values. Field names and meanings are those of the native API.
+//
+// Reading is lenient about members that this build doesn't know, and strict about those it needs: a missing one is
+// `bad_answer`. `raw` is the answer itself, for `--json`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weighlock/core/json.hpp"
+#include "weighlock/core/result.hpp"
+
+namespace weighlock::client {
+
+struct Cause {
+  std::string code;
+  std::string message;
+  std::string since;  // RFC 3339; "" where it isn't told
+};
+
+struct Worker {
+  std::string id;
+  std::string url;
+  std::string dialect;
+  std::string state;
+  std::optional<std::int64_t> version;
+  std::optional<Cause> cause;
+};
+
+struct Phase {
+  std::string name;
+  std::int64_t duration_ms = 0;
+};
+
+// One worker's part in an update.
+struct WorkerOutcome {
+  std::string id;
+  std::string url;
+  std::string verdict;
+  std::string evidence;
+  std::optional<std::int64_t> duration_ms;
+  std::optional<Cause> cause;
+};
+
+struct Update {
+  std::string id;
+  std::string pair;
+  std::int64_t version = 0;
+  std::int64_t attempt = 0;
+  std::string state;  // "running", or how it ended
+  std::string phase;
+  std::vector<Phase> phases;
+  std::optional<std::int64_t> pause_ms;
+  std::optional<std::int64_t> bytes;
+  std::vector<WorkerOutcome> workers;
+  std::optional<Cause> error;
+  json::value raw;
+  bool running() const { return state == "running"; }
+};
+
+struct Pair {
+  std::string name;
+  std::string mode;
+  std::int64_t lineage = 0;
+  std::optional<std::int64_t> committed;
+  std::string state;
+  std::string rollback;
+  std::int64_t workers_total = 0;
+  std::int64_t workers_ready = 0;
+  std::int64_t workers_quarantined = 0;
+  json::value raw;
+};
+
+Result<Worker> read_worker(const json::value& value);
+Result<Update> read_update(const json::value& value);
+Result<Pair> read_pair(const json::value& value);
+
+}  // namespace weighlock::client

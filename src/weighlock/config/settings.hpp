@@ -1,0 +1,77 @@
+// From defaults, TOML file, environment and flags to ServeOptions; later wins, and each value remembers its origin.
+//
+// Pure but for `read_toml_file` and reading `admin_api_key_file`. Errors are invalid_argument or unknown_key and name
+// the key, the value and where it stands.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weighlock/config/options.hpp"
+#include "weighlock/core/result.hpp"
+
+namespace weighlock::config {
+
+enum class Kind { text, whole, seconds, list, flag, secret };
+
+// One row of the table.
+struct Setting {
+  std::string_view name;  // as in the file; "--save-path" and WEIGHLOCK_SAVE_PATH follow from it
+  Kind kind = Kind::text;
+  std::string_view help;
+  Status (*assign)(ServeOptions&, const std::vector<std::string>& values);
+  std::string (*print)(const ServeOptions&);
+};
+
+const std::vector<Setting>& settings();
+std::vector<std::string_view> setting_names();
+std::string flag_name(std::string_view setting);         // "--save-path"
+std::string environment_name(std::string_view setting);  // "WEIGHLOCK_SAVE_PATH"
+
+// Values as written in one place. A list has any number of texts, everything else one.
+struct Layer {
+  std::string place;  // "file /etc/weighlock.toml", "environment", "flags"
+  std::vector<std::pair<std::string, std::vector<std::string>>> values;
+};
+
+using Environment = std::function<std::optional<std::string>(std::string_view name)>;
+
+Result<Layer> parse_toml(std::string_view text, const std::string& path);
+Result<Layer> read_toml_file(const std::string& path);
+
+struct EnvironmentLayer {
+  Layer layer;
+  std::vector<std::string> warnings;
+};
+// `variables` is "NAME=value" each, as in environ. A WEIGHLOCK_* name that resembles a setting but is none is an error;
+// names of other programs are left alone, and what Kubernetes injects for a service named weighlock
+// (WEIGHLOCK_PORT=tcp://...) is ignored with a warning.
+Result<EnvironmentLayer> environment_layer(const std::vector<std::string>& variables);
+
+struct Origin {
+  std::string setting;
+  std::string value;  // for display: secrets are not shown
+  std::string place;  // "default", or the layer's
+};
+
+struct Loaded {
+  ServeOptions options;
+  std::vector<Origin> origins;        // one for each setting, in table order
+  std::vector<std::string> warnings;  // what is accepted but shouldn't be done
+};
+
+// `layers` from weakest to strongest. `environment` is asked for XDG_STATE_HOME and HOME only.
+Result<Loaded> load(const std::vector<Layer>& layers, const Environment& environment);
+
+// What is refused at start: the public key off loopback, unless AREAL_ALLOW_DEFAULT_ADMIN_KEY=1.
+Status admissible(const ServeOptions& options, const Environment& environment);
+// What works but leaves a door open; each with its remedy.
+std::vector<std::string> concerns(const ServeOptions& options);
+
+bool is_loopback(std::string_view host);
+
+}  // namespace weighlock::config

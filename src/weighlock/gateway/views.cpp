@@ -1,0 +1,149 @@
+#include "weighlock/gateway/views.hpp"
+
+#include <algorithm>
+
+#include "weighlock/gateway/ended_text.hpp"
+#include "weighlock/gateway/settings.hpp"
+
+namespace weighlock {
+namespace {
+
+using namespace protocol;
+
+json::value cause_view(const ViewContext& context, const std::optional<Cause>& cause) {
+  if (!cause) return nullptr;
+  return {{"code", name(cause->code)}, {"message", cause->message}, {"since", context.clock.text(cause->since)}};
+}
+
+json::array phases_view(const ViewContext& context, const Update& update) {
+  json::array out;
+  for (const PhaseTime& phase : update.phases) {
+    const bool running = !is_terminal(update.state) && &phase == &update.phases.back();
+    const Milliseconds took = running ? context.now - phase.began : phase.took;
+    out.push_back({{"name", name(phase.state)}, {"duration_ms", took.count()}});
+  }
+  return out;
+}
+
+json::array targets_view(const ViewContext& context, const Update& update) {
+  json::array out;
+  for (const auto& [url, target] : update.targets) {
+    json::object one;
+    one["id"] = worker_id(url);
+    one["url"] = url;
+    one["verdict"] = name(target.verdict);
+    one["evidence"] = name(target.evidence);
+    one["switched_at"] = target.switched_at ? json::value(context.clock.text(*target.switched_at)) : json::value(nullptr);
+    one["duration_ms"] = target.load_took ? json::value(target.load_took->count()) : json::value(nullptr);
+    one["cause"] = cause_view(context, target.cause);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string worker_id(std::string_view url) {
+  std::string out(url.starts_with("http://") ? url.substr(7) : url);
+  if (out.starts_with("https://")) out.replace(5, 3, "~");
+  std::replace(out.begin(), out.end(), '/', '~');
+  return out;
+}
+
+const Worker* find_worker(const State& state, const Pair& pair, std::string_view id) {
+  for (const WorkerSpec& spec : pair.spec.workers) {
+    if (spec.url != id && worker_id(spec.url) != id) continue;
+    const auto it = state.workers.find(spec.url);
+    return it == state.workers.end() ? nullptr : &it->second;
+  }
+  return nullptr;
+}
+
+std::string_view worker_state_word(WorkerState state) {
+  switch (state) {
+    case WorkerState::healing: return "loading";
+    case WorkerState::foreign:
+    case WorkerState::gone:
+    case WorkerState::abandoned: return "quarantined";
+    default: return name(state);
+  }
+}
+
+Milliseconds pause_of(const Update& update, Instant now) {
+  const Instant end = update.ended_at.value_or(now);
+  Milliseconds resumed{0};
+  Milliseconds held{0};
+  bool any_resumed = false;
+  for (const auto& [url, target] : update.targets) {
+    if (!target.paused_at) continue;
+    const bool over = target.resumed_at.has_value();
+    Milliseconds& longest = over ? resumed : held;
+    longest = std::max(longest, (over ? *target.resumed_at : end) - *target.paused_at);
+    any_resumed = any_resumed || over;
+  }
+  // Once the update has ended, a worker that stays paused is quarantined: out of service, which isn't a pause of it.
+  return update.ended_at && any_resumed ? resumed : std::max(resumed, held);
+}
+
+json::object worker_view(const ViewContext& context, const Worker& worker) {
+  json::object out;
+  out["id"] = worker_id(worker.url);
+  out["url"] = worker.url;
+  out["dialect"] = worker.dialect ? json::value(name(*worker.dialect)) : json::value("auto");
+  out["state"] = worker_state_word(worker.state);
+  out["version"] = worker.version && worker.version->lineage > 0 ? json::value(worker.version->version) : json::value(nullptr);
+  out["incarnation"] = worker.incarnation;
+  out["cause"] = cause_view(context, worker.cause);
+  return out;
+}
+
+json::object update_view(const ViewContext& context, const Update& update) {
+  json::object out;
+  out["id"] = update.id;
+  out["pair"] = update.pair;
+  out["lineage"] = update.version.lineage;
+  out["version"] = update.version.version;
+  out["attempt"] = update.attempt;
+  out["state"] = is_terminal(update.state) ? name(update.state) : std::string_view("running");
+  out["phase"] = is_terminal(update.state) && !update.phases.empty() ? name(update.phases.back().state) : name(update.state);
+  out["phases"] = phases_view(context, update);
+  out["pause_ms"] = pause_of(update, context.now).count();
+  out["bytes"] = update.sealed ? json::value(update.sealed->bytes) : json::value(nullptr);
+  out["workers"] = targets_view(context, update);
+  out["error"] = nullptr;
+  if (is_terminal(update.state) && update.state != UpdateState::succeeded)
+    out["error"] = {{"code", info(ended_code(update)).type}, {"message", ended_text(context.state, update)}};
+  return out;
+}
+
+json::object pair_view(const ViewContext& context, const Pair& pair) {
+  std::int64_t ready = 0;
+  std::int64_t quarantined = 0;
+  for (const WorkerSpec& spec : pair.spec.workers) {
+    const auto it = context.state.workers.find(spec.url);
+    if (it == context.state.workers.end()) continue;
+    if (it->second.state == WorkerState::ready) ++ready;
+    if (worker_state_word(it->second.state) == "quarantined") ++quarantined;
+  }
+  json::object out;
+  out["name"] = pair.spec.name;
+  out["mode"] = "disk";
+  out["lineage"] = pair.lineage;
+  out["committed"] = pair.committed ? json::value(pair.committed->version) : json::value(nullptr);
+  out["state"] = !pair.removing.empty() ? "removing" : !pair.active.empty() ? "updating" : "idle";
+  out["rollback"] = pair.last_good ? "available" : "unavailable";
+  out["rollback_reason"] = pair.last_good ? json::value(nullptr) : json::value(pair.rollback_reason);
+  out["workers"] = {{"total", pair.spec.workers.size()}, {"ready", ready}, {"quarantined", quarantined}};
+  out["settings"] = settings_view(pair.spec.policy);
+  return out;
+}
+
+json::object verdicts_view(const ViewContext& context, const Update& update) {
+  json::object out;
+  for (const auto& [url, target] : update.targets) {
+    out[url] = {{"verdict", name(target.verdict)}, {"evidence", name(target.evidence)}, {"cause", cause_view(context, target.cause)}};
+  }
+  return out;
+}
+
+}  // namespace weighlock

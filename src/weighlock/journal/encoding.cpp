@@ -1,0 +1,149 @@
+#include "weighlock/journal/encoding.hpp"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace weighlock {
+namespace {
+
+constexpr std::string_view kDomain = "weighlock.journal.1\n";
+
+std::string hex(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size() * 2);
+  for (const char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return out;
+}
+
+json::value sorted(const json::value& value);
+
+json::object sorted(const json::object& object) {
+  std::vector<const json::key_value_pair*> members;
+  members.reserve(object.size());
+  for (const json::key_value_pair& member : object) members.push_back(&member);
+  std::sort(members.begin(), members.end(), [](const auto* a, const auto* b) { return a->key() < b->key(); });
+  json::object out;
+  out.reserve(members.size());
+  for (const json::key_value_pair* member : members) out.emplace(member->key(), sorted(member->value()));
+  return out;
+}
+
+json::value sorted(const json::value& value) {
+  if (const json::object* object = value.if_object()) return sorted(*object);
+  if (const json::array* array = value.if_array()) {
+    json::array out;
+    out.reserve(array->size());
+    for (const json::value& item : *array) out.push_back(sorted(item));
+    return out;
+  }
+  return value;
+}
+
+// Length of the UTF-8 sequence at the start of `text`, 0 if it is none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f)) return 0;  // overlong, surrogate
+  if ((lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) return 0;  // overlong, above U+10FFFF
+  return length;
+}
+
+// JSON text keeps all bytes above 0x7f as they were, so that the whole text can be mended at once.
+std::string valid_utf8(std::string text) {
+  std::string_view rest = text;
+  const auto first_bad = [](std::string_view s) {
+    std::size_t at = 0;
+    while (at < s.size()) {
+      const std::size_t length = utf8_length(s.substr(at));
+      if (length == 0) return at;
+      at += length;
+    }
+    return at;
+  };
+  std::size_t good = first_bad(rest);
+  if (good == rest.size()) return text;
+  std::string out;
+  while (true) {
+    out.append(rest.substr(0, good));
+    if (good == rest.size()) return out;
+    out += "\xef\xbf\xbd";
+    rest.remove_prefix(good + 1);
+    good = first_bad(rest);
+  }
+}
+
+std::optional<protocol::RecordKind> kind_from(std::string_view word) {
+  for (int i = 0; i <= static_cast<int>(protocol::RecordKind::last_good); ++i) {
+    const auto kind = static_cast<protocol::RecordKind>(i);
+    if (protocol::name(kind) == word) return kind;
+  }
+  return std::nullopt;
+}
+
+Error corrupt(std::int64_t number, std::string_view why) {
+  return Error{ErrorCode::journal_corrupt, fmt::format("record {}: {}", number, why)};
+}
+
+}  // namespace
+
+std::string encode_record(const protocol::Record& record, std::int64_t wall_ms) {
+  json::object out;
+  out["body"] = sorted(record.body);
+  out["kind"] = protocol::name(record.kind);
+  out["pair"] = record.pair;
+  out["update"] = record.update;
+  out["wall_ms"] = wall_ms;
+  out["worker"] = record.worker;
+  return valid_utf8(json::serialize(out));
+}
+
+std::string chain_hash(std::int64_t number, std::string_view previous, std::string_view body) {
+  WEIGHLOCK_CHECK(previous.size() == kJournalHashBytes, "a link of the chain has 32 bytes");
+  unsigned char big_endian[8];
+  for (int i = 0; i < 8; ++i) big_endian[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(number) >> (56 - 8 * i));
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  std::string out(kJournalHashBytes, '\0');
+  unsigned length = 0;
+  const bool ok = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1 &&
+                  EVP_DigestUpdate(context.get(), kDomain.data(), kDomain.size()) == 1 &&
+                  EVP_DigestUpdate(context.get(), big_endian, sizeof big_endian) == 1 &&
+                  EVP_DigestUpdate(context.get(), previous.data(), previous.size()) == 1 &&
+                  EVP_DigestUpdate(context.get(), body.data(), body.size()) == 1 &&
+                  EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(out.data()), &length) == 1;
+  WEIGHLOCK_CHECK(ok && length == kJournalHashBytes, "SHA-256 is part of every OpenSSL");
+  return out;
+}
+
+Result<JournalEntry> decode_row(std::int64_t number, std::string_view previous, std::string_view hash, std::string_view body) {
+  if (previous.size() != kJournalHashBytes || hash.size() != kJournalHashBytes) return corrupt(number, "its hashes have a wrong length");
+  if (chain_hash(number, previous, body) != hash) return corrupt(number, "its content doesn't agree with its hash");
+  Result<json::value> value = parse_json(body, fmt::format("record {}", number));
+  if (!value) return corrupt(number, value.error().message);
+  const std::optional<std::string_view> word = find_string(*value, "kind");
+  const std::optional<protocol::RecordKind> kind = word ? kind_from(*word) : std::nullopt;
+  if (!kind) return corrupt(number, fmt::format("kind '{}' is unknown; it was written by a newer release", word.value_or("")));
+  JournalEntry entry;
+  entry.number = number;
+  entry.wall_ms = find_int(*value, "wall_ms").value_or(0);
+  entry.record.kind = *kind;
+  entry.record.pair = find_string(*value, "pair").value_or("");
+  entry.record.update = find_string(*value, "update").value_or("");
+  entry.record.worker = find_string(*value, "worker").value_or("");
+  if (json::object* inner = value->as_object()["body"].if_object()) entry.record.body = std::move(*inner);
+  entry.previous_hash = hex(previous);
+  entry.hash = hex(hash);
+  return entry;
+}
+
+}  // namespace weighlock
