@@ -4,22 +4,34 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <cstdint>
+
 namespace weighlock {
+
+void SocketAddress::set_port(int port) {
+  // Both families keep it at the same place, but the types must agree.
+  const auto number = htons(static_cast<std::uint16_t>(port));
+  if (family() == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port = number;
+  } else {
+    reinterpret_cast<sockaddr_in*>(&storage)->sin_port = number;
+  }
+}
 
 std::optional<SocketAddress> numeric_address(const std::string& host, int port) {
   SocketAddress address;
   auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
   if (inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1) {
     v4->sin_family = AF_INET;
-    v4->sin_port = htons(static_cast<std::uint16_t>(port));
     address.size = sizeof(sockaddr_in);
+    address.set_port(port);
     return address;
   }
   auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
   if (inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1) {
     v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(static_cast<std::uint16_t>(port));
     address.size = sizeof(sockaddr_in6);
+    address.set_port(port);
     return address;
   }
   return std::nullopt;

@@ -14,6 +14,7 @@ struct SocketAddress {
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
   int family() const { return storage.ss_family; }
+  void set_port(int port);
 };
 
 // `host` as digits ("10.0.0.7", "fd00::7"), or nothing if it is a name.
