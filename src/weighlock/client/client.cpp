@@ -7,8 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "weighlock/net/client.hpp"
-#include "weighlock/runtime/loop.hpp"
+#include "weighlock/client/exchange.hpp"
 
 namespace weighlock::client {
 namespace {
@@ -59,26 +58,10 @@ bool worth_another_try(const Error& error) {
 
 struct Client::Implementation {
   Settings settings;
-  Loop loop;
-  HttpClient http{loop};
-  explicit Implementation(Settings given) : settings(std::move(given)) {}
-
-  HttpResult exchange(HttpRequest request) {
-    HttpResult result = TransportError{};
-    bool ended = false;
-    HttpCallOptions options;
-    options.deadline = settings.call_timeout;
-    http.send(settings.gateway, std::move(request), options, [&](HttpResult answer) {
-      result = std::move(answer);
-      ended = true;
-      loop.stop();
-    });
-    while (!ended) loop.run();
-    return result;
-  }
+  Exchange exchange;
 };
 
-Client::Client(Settings settings) : implementation_(std::make_unique<Implementation>(std::move(settings))) {}
+Client::Client(Settings settings) : implementation_(new Implementation{std::move(settings), {}}) {}
 Client::~Client() = default;
 
 Result<json::value> Client::call(const std::string& method, const std::string& target, const json::value* body,
@@ -92,7 +75,7 @@ Result<json::value> Client::call(const std::string& method, const std::string& t
     request.body = json::serialize(*body);
   }
   const std::string what = fmt::format("{} {}", method, target);
-  const HttpResult result = implementation_->exchange(std::move(request));
+  const HttpResult result = implementation_->exchange.send(settings.gateway, std::move(request), settings.call_timeout);
   if (const auto* failure = std::get_if<TransportError>(&result))
     return transport_error(settings.gateway, what, *failure);
   const HttpResponse& response = std::get<HttpResponse>(result);

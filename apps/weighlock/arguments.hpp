@@ -1,0 +1,111 @@
+// The command line as values: everything is parsed and checked here, before anything is asked of a gateway.
+//
+// Pure. The library behind the flags (CLI11, a large header) stays in parse.cpp.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "weighlock/config/settings.hpp"
+#include "weighlock/core/http.hpp"
+#include "weighlock/core/json.hpp"
+#include "weighlock/core/result.hpp"
+
+namespace weighlock::cli {
+
+// Of every command that talks to a gateway.
+struct GatewayArguments {
+  Url gateway;
+  std::string admin_key;
+  double timeout_s = 30;
+  bool json = false;
+};
+
+struct ServeArguments {
+  config::Loaded loaded;
+};
+
+struct ConfigArguments {
+  config::Loaded loaded;
+  bool check = false;  // else print
+  bool json = false;
+};
+
+struct ConnectArguments {
+  GatewayArguments gateway;
+  std::string pair;
+  json::object spec;  // the body of PUT /v1/pairs/{pair}
+};
+
+struct UpdateArguments {
+  GatewayArguments gateway;
+  std::string pair;
+  std::int64_t version = 0;
+  std::string from;  // "" = the trainers save
+  double wait_s = 300;
+  std::string key;
+  json::object policy;
+};
+
+struct StatusArguments {
+  GatewayArguments gateway;
+  std::string pair;  // "" = all
+};
+
+struct HistoryArguments {
+  GatewayArguments gateway;
+  std::string pair;
+  std::string update;  // "" = a list
+  std::size_t limit = 20;
+};
+
+struct WatchArguments {
+  GatewayArguments gateway;
+  std::string pair;                           // "" = all
+  double for_s = 0;                           // 0 = until interrupted
+  std::optional<std::int64_t> until_version;  // ends once the pair has committed it
+};
+
+struct CheckpointArguments {
+  std::string directory;
+  bool verify = false;  // read every byte; else the structure only
+  bool follow = false;  // symbolic links that leave the directory
+  bool json = false;
+};
+
+struct DemoArguments {
+  bool stay = false;
+  bool json = false;
+  int updates = 5;
+  std::string programs;  // directory of tinyengine and tinytrainer; "" = where this program is
+};
+
+using Command = std::variant<ServeArguments, ConfigArguments, ConnectArguments, UpdateArguments, StatusArguments,
+                             HistoryArguments, WatchArguments, CheckpointArguments, DemoArguments>;
+
+// The command line was answered by itself: help, version, or a mistake.
+struct Ended {
+  int exit_code = 0;
+  std::string text;
+  bool json = false;  // the mistake is to be told as JSON
+};
+
+// What parsing needs of the world.
+struct Surroundings {
+  config::Environment environment;
+  std::vector<std::string> variables;  // "NAME=value"
+};
+
+// `arguments` without the program's name.
+std::variant<Command, Ended> parse(const std::vector<std::string>& arguments, const Surroundings& surroundings);
+
+// "key=value" of --set, laid into `settings`. Keys are those of a pair's policy, "deadlines_ms.load" reaches into the
+// object.
+Status set_policy(json::object& settings, std::string_view assignment);
+
+}  // namespace weighlock::cli

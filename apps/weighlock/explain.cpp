@@ -1,0 +1,104 @@
+#include "explain.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "table.hpp"
+
+namespace weighlock::cli {
+namespace {
+
+struct Remedy {
+  std::string_view code;
+  std::string_view text;
+};
+
+// One row for each cause that a worker can have (protocol/types.hpp).
+constexpr std::array kRemedies = {
+    Remedy{"unreachable",
+           "check that the engine runs and that the gateway's host reaches its address; it is brought up to date when "
+           "it is back"},
+    Remedy{"restarted", "nothing: a new process is brought to the committed version before it serves"},
+    Remedy{"pause_failed", "look at the engine's log; the next update tries it again"},
+    Remedy{"label_failed", "look at the engine's log; the next update tries it again"},
+    Remedy{"load_failed", "look at the engine's words above and its log; the next update tries it again"},
+    Remedy{"load_unknown",
+           "the engine didn't answer in time and may still be loading; it is asked again before anything else is sent "
+           "to it"},
+    Remedy{"verify_failed",
+           "it serves other weights than it said; the next update tries it again, a restart of the engine is the sure "
+           "way"},
+    Remedy{"flush_failed", "look at the engine's log; the next update tries it again"},
+    Remedy{"heal_failed", "the last good version couldn't be put back: restart the engine"},
+    Remedy{"resume_failed", "the engine holds verified weights but stays paused: look at its log, or restart it"},
+    Remedy{"probe_failed", "it generates nothing valid on verified weights: restart the engine"},
+    Remedy{"no_last_good", "there is no verified version to go back to: the next update brings it one"},
+    Remedy{"outstanding",
+           "an earlier call may still run in it; it comes back when that call has ended, or restart the engine"},
+    Remedy{"needs_restart", "only a new process can serve again: restart the engine"},
+    Remedy{"suspect",
+           "this version killed engines: look at the checkpoint (`weighlock ckpt verify`) before a newer one is "
+           "published"},
+    Remedy{"credentials",
+           "it refused the gateway's key: set the worker's admin key (`weighlock connect --worker-key-env`) to the "
+           "engine's"},
+    Remedy{"lagging", "it is whole, but versions behind: the next update brings it along"},
+    Remedy{"foreign", "someone else changed its weights: find out who, then update again"},
+    Remedy{"operator_hold", "an operator holds it"},
+};
+
+std::string phases_text(const client::Update& update) {
+  std::string text;
+  for (const client::Phase& phase : update.phases)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", phase.name, duration_text(phase.duration_ms));
+  return text.empty() ? "" : fmt::format(" ({})", text);
+}
+
+}  // namespace
+
+std::string_view remedy(std::string_view cause_code) {
+  for (const Remedy& row : kRemedies) {
+    if (row.code == cause_code) return row.text;
+  }
+  return "";
+}
+
+bool verified(const client::WorkerOutcome& worker) {
+  return worker.verdict == "verified" && !worker.cause;
+}
+
+bool took_part_fully(const client::WorkerOutcome& worker) {
+  return worker.verdict == "loaded" || worker.verdict == "verified";
+}
+
+std::string explain(const client::Update& update) {
+  const auto good = std::count_if(update.workers.begin(), update.workers.end(), verified);
+  std::string text = fmt::format("pair {} v{}: {}", update.pair, update.version, update.state);
+  if (!update.workers.empty()) text += fmt::format(", {} of {} workers", good, update.workers.size());
+  if (update.pause_ms) text += fmt::format(", paused {}", duration_text(*update.pause_ms));
+  if (update.bytes && *update.bytes > 0) text += fmt::format(", {}", bytes_text(*update.bytes));
+  text += phases_text(update) + "\n";
+  for (const client::WorkerOutcome& worker : update.workers) {
+    if (!worker.cause) continue;
+    text += fmt::format("  {}: {}, {}: {}\n", worker.url, worker.verdict, worker.cause->code,
+                        one_line(worker.cause->message));
+    if (const std::string_view what = remedy(worker.cause->code); !what.empty())
+      text += fmt::format("    to do: {}\n", what);
+  }
+  if (update.error) text += fmt::format("  why: {} ({})\n", one_line(update.error->message), update.error->code);
+  return text;
+}
+
+int exit_code(const client::Update& update) {
+  if (update.state == "succeeded") return 0;
+  if (update.state == "degraded") return info(ErrorCode::degraded).exit_code;
+  if (update.error) {
+    const int code = info(error_code_from(update.error->code)).exit_code;
+    if (code != 0) return code;
+  }
+  return update.state == "rejected" ? 3 : 1;
+}
+
+}  // namespace weighlock::cli

@@ -1,0 +1,204 @@
+// Which command it is, and the commands that need no gateway.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "parse_app.hpp"
+#include "version.hpp"
+#include "weighlock/core/suggest.hpp"
+
+namespace weighlock::cli {
+namespace {
+
+struct CommandRow {
+  std::string_view name;
+  std::string_view help;
+  Parsed (*parse)(const Call& call);
+};
+
+const std::vector<CommandRow> kCommands = {
+    {"serve", "run the gateway", parse_serve},
+    {"connect", "make or change a pair of trainers and inference workers", parse_connect},
+    {"update", "bring a new version of the weights to every worker of a pair", parse_update},
+    {"status", "pairs and workers: state, version, cause", parse_status},
+    {"history", "the updates of a pair", parse_history},
+    {"watch", "what happens, as it happens", parse_watch},
+    {"ckpt", "inspect or verify a checkpoint directory", parse_checkpoint},
+    {"config", "print or check the settings of `serve`", parse_config},
+    {"demo", "the whole thing on this machine, with small engines and a small trainer", parse_demo},
+};
+
+// AReaL starts its gateway as `python -m MODULE`; whoever puts this program in Python's place gets the same words.
+bool is_areal_module(const std::string& word) {
+  return word == "areal.v2.weight_update.gateway" || word == "areal.experimental.weight_update.gateway";
+}
+
+std::string usage() {
+  std::string text =
+      "Weighlock brings new model weights from training workers to inference workers, whole and verified.\n\nUsage: "
+      "weighlock COMMAND ...\n\n";
+  for (const CommandRow& row : kCommands) text += fmt::format("  {:<10} {}\n", row.name, row.help);
+  return text +
+         "\n`weighlock COMMAND --help` tells more, with an example; `weighlock --version` prints one line.\n"
+         "Exit codes: 0 ok, 1 failed, 2 usage, 3 refused by the gateway, 4 degraded, 5 unreachable, 6 timed out.\n";
+}
+
+// The flags of the server, one for each setting; used by `serve` and by `config`.
+class ServeFlags {
+ public:
+  explicit ServeFlags(CLI::App& app) {
+    app.add_option("--config", config_, "TOML file with settings; else WEIGHLOCK_CONFIG")->type_name("FILE");
+    app.add_option("--admin-api-key-file", values_["admin_api_key_file"], "file with the admin key, or /dev/fd/N")
+        ->type_name("FILE");
+    for (const config::Setting& setting : config::settings()) {
+      if (setting.kind == config::Kind::flag) {
+        app.add_flag(config::flag_name(setting.name), flags_[std::string(setting.name)], std::string(setting.help));
+        continue;
+      }
+      CLI::Option* option = app.add_option(config::flag_name(setting.name), values_[std::string(setting.name)],
+                                           std::string(setting.help));
+      option->type_name(setting.kind == config::Kind::whole     ? "N"
+                        : setting.kind == config::Kind::seconds ? "SECONDS"
+                                                                : "TEXT");
+      if (setting.kind == config::Kind::list) {
+        option->delimiter(',');
+      } else {
+        option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      }
+    }
+  }
+
+  Result<config::Loaded> load(const Surroundings& surroundings, bool compat) const {
+    std::vector<config::Layer> layers;
+    const std::string path = !config_.empty() ? config_ : surroundings.environment("WEIGHLOCK_CONFIG").value_or("");
+    if (!path.empty()) {
+      Result<config::Layer> file = config::read_toml_file(path);
+      if (!file) return std::move(file).error();
+      layers.push_back(std::move(*file));
+    }
+    Result<config::EnvironmentLayer> environment = config::environment_layer(surroundings.variables);
+    if (!environment) return std::move(environment).error();
+    layers.push_back(environment->layer);
+    config::Layer given{"flags", {}};
+    for (const auto& [name, values] : values_) {
+      if (!values.empty()) given.values.emplace_back(name, values);
+    }
+    for (const auto& [name, on] : flags_) {
+      if (on || (name == "compat" && compat)) given.values.push_back({name, {"true"}});
+    }
+    layers.push_back(std::move(given));
+    Result<config::Loaded> loaded = config::load(layers, surroundings.environment);
+    if (loaded)
+      loaded->warnings.insert(loaded->warnings.end(), environment->warnings.begin(), environment->warnings.end());
+    return loaded;
+  }
+
+ private:
+  std::string config_;
+  std::map<std::string, std::vector<std::string>> values_;
+  std::map<std::string, bool> flags_;
+};
+
+}  // namespace
+
+Parsed parse_serve(const Call& call) {
+  CommandParser parser("serve",
+                       "Run the gateway. Every flag is also a key of the TOML file and a WEIGHLOCK_* variable; later "
+                       "wins: file, environment, flags.",
+                       "WEIGHLOCK_ADMIN_API_KEY=... weighlock serve --port 7080 --storage-roots /shared/w");
+  ServeFlags flags(parser.app());
+  std::vector<std::string> arguments = call.arguments;
+  bool compat = false;
+  if (arguments.size() >= 2 && arguments[0] == "-m" && is_areal_module(arguments[1])) {
+    arguments.erase(arguments.begin(), arguments.begin() + 2);
+    compat = true;
+  }
+  std::vector<std::string> extras;
+  if (auto ended = parser.parse(arguments, &extras)) return *ended;
+  Result<config::Loaded> loaded = flags.load(call.surroundings, compat);
+  if (!loaded) return parser.mistake(loaded.error());
+  if (!extras.empty() && !loaded->options.compat) return parser.unexpected(extras.front());
+  for (const std::string& extra : extras)
+    loaded->warnings.push_back(fmt::format("unknown argument '{}' is ignored", extra));
+  if (Status ok = config::admissible(loaded->options, call.surroundings.environment); !ok)
+    return parser.mistake(ok.error());
+  return Command(ServeArguments{std::move(*loaded)});
+}
+
+Parsed parse_config(const Call& call) {
+  CommandParser parser(
+      "config", "print: each setting of `weighlock serve`, and where it came from. check: what is refused or risky.",
+      "weighlock config print --config /etc/weighlock.toml");
+  std::string what;
+  parser.app().add_option("what", what, "print or check")->type_name("print|check");
+  parser.add_json();
+  ServeFlags flags(parser.app());
+  if (auto ended = parser.parse(call.arguments)) return *ended;
+  if (what.empty()) return parser.mistake("print or check is needed");
+  if (what != "print" && what != "check")
+    return parser.mistake(fmt::format("unknown word '{}'{}", what, suggestion(what, {"print", "check"})));
+  Result<config::Loaded> loaded = flags.load(call.surroundings, false);
+  if (!loaded) return parser.mistake(loaded.error());
+  if (what == "check") {
+    if (Status ok = config::admissible(loaded->options, call.surroundings.environment); !ok)
+      return parser.mistake(ok.error());
+  }
+  return Command(ConfigArguments{std::move(*loaded), what == "check", parser.json});
+}
+
+Parsed parse_checkpoint(const Call& call) {
+  CommandParser parser("ckpt",
+                       "inspect: the structure of a checkpoint directory (headers, index, shapes). verify: that, and "
+                       "every byte against the digests of its manifest.",
+                       "weighlock ckpt verify /shared/w/weight_update_v42");
+  std::string what;
+  CheckpointArguments checkpoint;
+  CLI::App& app = parser.app();
+  app.add_option("what", what, "inspect or verify")->type_name("inspect|verify");
+  app.add_option("directory", checkpoint.directory, "the checkpoint's directory")->type_name("DIR");
+  app.add_flag("--follow", checkpoint.follow,
+               "follow symbolic links that leave the directory, as hub caches have them");
+  parser.add_json();
+  if (auto ended = parser.parse(call.arguments)) return *ended;
+  if (what.empty()) return parser.mistake("inspect or verify is needed");
+  if (what != "inspect" && what != "verify")
+    return parser.mistake(fmt::format("unknown word '{}'{}", what, suggestion(what, {"inspect", "verify"})));
+  if (checkpoint.directory.empty()) return parser.mistake("a directory is needed");
+  checkpoint.verify = what == "verify";
+  checkpoint.json = parser.json;
+  return Command(std::move(checkpoint));
+}
+
+Parsed parse_demo(const Call& call) {
+  CommandParser parser("demo",
+                       "Start a gateway, a trainer of 2 ranks and 3 engines here, and bring them 7 versions, one of "
+                       "which an engine refuses.",
+                       "weighlock demo --stay");
+  DemoArguments demo;
+  CLI::App& app = parser.app();
+  app.add_flag("--stay", demo.stay, "stay up at the end and print the addresses");
+  app.add_option("--programs", demo.programs, "where tinyengine and tinytrainer are; default: beside this program")
+      ->type_name("DIR");
+  if (auto ended = parser.parse(call.arguments)) return *ended;
+  return Command(std::move(demo));
+}
+
+Parsed parse(const std::vector<std::string>& arguments, const Surroundings& surroundings) {
+  if (arguments.empty()) return Ended{2, usage(), false};
+  const std::string& word = arguments.front();
+  if (word == "--help" || word == "-h" || word == "help") return Ended{0, usage(), false};
+  if (word == "--version" || word == "-V") return Ended{0, std::string(kVersionLine) + "\n", false};
+  if (word == "-m") return parse_serve(Call{arguments, surroundings});
+  const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  std::vector<std::string_view> names;
+  for (const CommandRow& row : kCommands) {
+    names.push_back(row.name);
+    if (row.name == word) return row.parse(Call{rest, surroundings});
+  }
+  return Ended{2,
+               fmt::format("weighlock: unknown command '{}'{}\n(`weighlock --help` lists them)\n", word,
+                           suggestion(word, names)),
+               false};
+}
+
+}  // namespace weighlock::cli

@@ -1,0 +1,133 @@
+#include "parse_app.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/core/suggest.hpp"
+#include "weighlock/core/url.hpp"
+
+namespace weighlock::cli {
+namespace {
+
+constexpr double kSecondsMax = 7.0 * 24 * 3600;
+constexpr std::string_view kDefaultGateway = "http://127.0.0.1:7080";
+
+Error bad(std::string message) {
+  return Error{ErrorCode::invalid_argument, std::move(message)};
+}
+
+}  // namespace
+
+CommandParser::CommandParser(const std::string& name, const std::string& description, const std::string& example)
+    : app_(description, "weighlock " + name) {
+  app_.allow_extras();
+  app_.footer("\nExample:\n  " + example + "\n");
+}
+
+void CommandParser::add_json() {
+  app_.add_flag("--json", json, "print the result as JSON");
+}
+
+std::optional<Ended> CommandParser::parse(std::vector<std::string> arguments, std::vector<std::string>* extras) {
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    app_.parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    return Ended{0, app_.help(), false};
+  } catch (const CLI::Error& failure) {
+    return mistake(failure.what());
+  }
+  const std::vector<std::string> rest = app_.remaining();
+  if (extras) {
+    *extras = rest;
+  } else if (!rest.empty()) {
+    return unexpected(rest.front());
+  }
+  return std::nullopt;
+}
+
+Ended CommandParser::unexpected(const std::string& word) const {
+  if (!word.starts_with("-")) return mistake(fmt::format("unexpected argument '{}'", word));
+  const std::string flag = word.substr(0, word.find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return mistake(fmt::format("unknown flag '{}'{}", flag, suggestion(flag, {names.begin(), names.end()})));
+}
+
+Ended CommandParser::mistake(const std::string& text) const {
+  return Ended{
+      2, json ? text : fmt::format("{}: {}\n(`{} --help` tells more)\n", app_.get_name(), text, app_.get_name()), json};
+}
+
+GatewayFlags::GatewayFlags(CommandParser& parser) : parser_(parser) {
+  CLI::App& app = parser.app();
+  app.add_option("--gateway", url_, "the gateway's URL; else WEIGHLOCK_URL, else http://127.0.0.1:7080")
+      ->type_name("URL");
+  app.add_option("--admin-api-key-file", key_file_,
+                 "file with the admin key; else WEIGHLOCK_ADMIN_API_KEY, WEIGHLOCK_ADMIN_API_KEY_FILE")
+      ->type_name("FILE");
+  app.add_option("--timeout", timeout_, "seconds for one call (30)")->type_name("SECONDS");
+  parser.add_json();
+}
+
+Result<GatewayArguments> GatewayFlags::check(const Surroundings& surroundings) const {
+  GatewayArguments arguments;
+  arguments.json = parser_.json;
+  const std::string from_environment = surroundings.environment("WEIGHLOCK_URL").value_or("");
+  const std::string text = !url_.empty()               ? url_
+                           : !from_environment.empty() ? from_environment
+                                                       : std::string(kDefaultGateway);
+  Result<Url> url = parse_url(text);
+  if (!url) return wrap(!url_.empty() ? "--gateway" : "WEIGHLOCK_URL", std::move(url).error());
+  arguments.gateway = *url;
+
+  // The same rules as the server's: a layer of the environment, and one of the flags above it.
+  config::Layer environment{"environment", {}}, flags{"flags", {}};
+  for (const std::string_view name : {"admin_api_key", "admin_api_key_file"}) {
+    const auto value = surroundings.environment(config::environment_name(name));
+    if (value && !value->empty()) environment.values.push_back({std::string(name), {*value}});
+  }
+  if (!key_file_.empty()) flags.values.push_back({"admin_api_key_file", {key_file_}});
+  Result<config::Loaded> loaded = config::load({environment, flags}, surroundings.environment);
+  if (!loaded) return std::move(loaded).error();
+  arguments.admin_key = loaded->options.admin_api_key;
+  if (!timeout_.empty()) {
+    Result<double> timeout = parse_seconds("--timeout", timeout_);
+    if (!timeout) return std::move(timeout).error();
+    if (*timeout <= 0) return bad("--timeout: must be above 0");
+    arguments.timeout_s = *timeout;
+  }
+  return arguments;
+}
+
+Result<double> parse_seconds(std::string_view flag, const std::string& text) {
+  double number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || end != text.data() + text.size() || !(number >= 0) || number > kSecondsMax)
+    return bad(fmt::format("{}: '{}' isn't a number of seconds in 0..{}", flag, text, kSecondsMax));
+  return number;
+}
+
+Result<std::int64_t> parse_count(std::string_view flag, const std::string& text) {
+  std::int64_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || end != text.data() + text.size() || number < 0)
+    return bad(fmt::format("{}: '{}' isn't a whole number of 0 or more", flag, text));
+  return number;
+}
+
+Status check_pair_name(const std::string& name) {
+  if (name.empty()) return bad("the pair's name is empty");
+  if (name.size() > limits::kNameBytesMax)
+    return bad(fmt::format("the pair's name has {} bytes, more than {}", name.size(), limits::kNameBytesMax));
+  return {};
+}
+
+}  // namespace weighlock::cli

@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include <ostream>
+
+#include "explain.hpp"
+#include "table.hpp"
+#include "terminal.hpp"
+
+namespace weighlock::cli {
+namespace {
+
+std::string version_text(const std::optional<std::int64_t>& version) {
+  return version ? fmt::format("v{}", *version) : std::string("-");
+}
+
+std::string pair_text(const client::Pair& pair, const std::vector<client::Worker>& workers) {
+  std::string text = fmt::format("pair {}: {}, committed {}, lineage {}, {} of {} workers ready", pair.name, pair.state,
+                                 version_text(pair.committed), pair.lineage, pair.workers_ready, pair.workers_total);
+  if (pair.workers_quarantined > 0) text += fmt::format(", {} quarantined", pair.workers_quarantined);
+  if (!pair.rollback.empty()) text += fmt::format(", rollback {}", pair.rollback);
+  text += "\n";
+  std::vector<std::vector<std::string>> rows;
+  std::string remedies;
+  for (const client::Worker& worker : workers) {
+    const std::string cause =
+        worker.cause ? fmt::format("{}: {}", worker.cause->code, one_line(worker.cause->message)) : "";
+    const std::string since = worker.cause && !worker.cause->since.empty() ? worker.cause->since : "-";
+    rows.push_back({worker.url, worker.dialect, worker.state, version_text(worker.version), since, cause});
+    const std::string_view what = worker.cause ? remedy(worker.cause->code) : std::string_view();
+    if (!what.empty()) remedies += fmt::format("{}: {}\n", worker.url, what);
+  }
+  return text + table({"WORKER", "DIALECT", "STATE", "VERSION", "SINCE", "CAUSE"}, rows) + remedies;
+}
+
+}  // namespace
+
+int run_status(const StatusArguments& arguments, Terminal& terminal) {
+  client::Client gateway(client_settings(arguments.gateway));
+  std::vector<client::Pair> pairs;
+  if (arguments.pair.empty()) {
+    Result<std::vector<client::Pair>> all = gateway.pairs();
+    if (!all) return report(terminal, all.error(), arguments.gateway.json);
+    pairs = std::move(*all);
+  } else {
+    Result<client::Pair> one = gateway.pair(arguments.pair);
+    if (!one) return report(terminal, one.error(), arguments.gateway.json);
+    pairs.push_back(std::move(*one));
+  }
+  json::array out;
+  std::string text;
+  for (const client::Pair& pair : pairs) {
+    Result<std::vector<json::value>> raw = gateway.workers_raw(pair.name);
+    if (!raw) return report(terminal, raw.error(), arguments.gateway.json);
+    std::vector<client::Worker> workers;
+    for (const json::value& item : *raw) {
+      Result<client::Worker> worker = client::read_worker(item);
+      if (!worker) return report(terminal, worker.error(), arguments.gateway.json);
+      workers.push_back(std::move(*worker));
+    }
+    out.push_back(json::object{{"pair", pair.raw}, {"workers", json::array(raw->begin(), raw->end())}});
+    text += (text.empty() ? "" : "\n") + pair_text(pair, workers);
+  }
+  if (arguments.gateway.json) {
+    print_json(terminal, json::object{{"items", std::move(out)}});
+  } else {
+    terminal.out << (pairs.empty() ? std::string("no pairs: `weighlock connect` makes one\n") : text);
+  }
+  return 0;
+}
+
+}  // namespace weighlock::cli
