@@ -126,7 +126,7 @@ class Gateway:
         return done.returncode, done.stdout, done.stderr
 
     def update_from(self, directory, version):
-        return self.command("update", "--pair", self.pair, "--version", str(version), "--from", directory)
+        return self.command("update", self.pair, "--version", str(version), "--from", directory)
 
     def __str__(self):
         return json.dumps({"url": self.url, "log": self.log})
