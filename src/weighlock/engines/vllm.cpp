@@ -176,7 +176,8 @@ class Talk final : public Exchange {
   }
 
   // /is_paused first: the engine core serves control calls in the order they came, so what was sent earlier has ended
-  // when it answers. That makes the same reads a barrier.
+  // when it answers. That makes the same reads a barrier, if it is asked twice: what was sent on a connection that was
+  // reset since may still be delivered until a later connection was answered.
   Turn read() {
     Ask paused = get("/is_paused", Key::admin);
     paused.fresh = operation().kind == barrier;
@@ -187,6 +188,7 @@ class Talk final : public Exchange {
       if (!is_paused)
         return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words));
       reading_.paused = *is_paused;
+      if (operation().kind == barrier && !std::exchange(asked_twice_, true)) return read();
       return read_label();
     });
   }
@@ -265,6 +267,7 @@ class Talk final : public Exchange {
 
   std::optional<std::int64_t> world_size_;
   StateReading reading_;
+  bool asked_twice_ = false;
 };
 
 DialectTraits make_traits() {
