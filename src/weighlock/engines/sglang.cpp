@@ -78,7 +78,7 @@ class Talk final : public Exchange {
                  if (!outcome.ok() || find_string(*answer.json, "new_version") == operation().label) return outcome;
                  return failed(
                      OutcomeKind::unknown, ErrorCode::bad_answer,
-                     fmt::format("was sent the label '{}' and answered \"{}\"", operation().label, answer.words));
+                     fmt::format("was sent the label '{}' and answered \"{}\"", operation().label, answer.words()));
                });
   }
 
@@ -135,7 +135,7 @@ class Talk final : public Exchange {
       if (!outcome.ok()) return outcome;
       if (!token_is_sound(*answer.json))
         return failed(OutcomeKind::mismatch, ErrorCode::worker_failed,
-                      fmt::format("generated no token with a finite probability: \"{}\"", answer.words));
+                      fmt::format("generated no token with a finite probability: \"{}\"", answer.words()));
       outcome.evidence = Evidence::probe;
       return outcome;
     });
