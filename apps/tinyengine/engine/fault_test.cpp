@@ -1,7 +1,7 @@
 // Injected faults, deaths and restarts, the log, and engines side by side.
 #include <gtest/gtest.h>
 
-#include "tinyengine/engine/test_rig.hpp"
+#include "tinyengine/testing/rig.hpp"
 
 namespace weighlock::tiny {
 namespace {

@@ -1,7 +1,7 @@
 // SGLang's measured behaviour, over real sockets.
 #include <gtest/gtest.h>
 
-#include "tinyengine/engine/test_rig.hpp"
+#include "tinyengine/testing/rig.hpp"
 
 namespace weighlock::tiny {
 namespace {

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tinyengine/engine/test_rig.hpp"
+#include "tinyengine/testing/rig.hpp"
 #include "tinyengine/model/checkpoint.hpp"
 
 namespace weighlock::tiny {

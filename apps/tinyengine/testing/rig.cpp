@@ -1,3 +1,5 @@
+#include "tinyengine/testing/rig.hpp"
+
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,7 +13,7 @@
 #include <condition_variable>
 #include <filesystem>
 
-#include "tinyengine/engine/test_rig.hpp"
+
 #include "tinyengine/model/checkpoint.hpp"
 #include "tinyengine/model/seeded.hpp"
 

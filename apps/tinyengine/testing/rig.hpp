@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tinyengine/engine/engine.hpp"
-#include "tinyengine/model/test_directory.hpp"
+#include "tinyengine/testing/directory.hpp"
 
 namespace weighlock::tiny {
 
