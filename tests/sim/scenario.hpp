@@ -1,0 +1,44 @@
+// What one seed stands for: the pairs, the engines, the faults that may strike, and what the clients do when.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/fault.hpp"
+#include "sim/store.hpp"
+#include "weighlock/protocol/machine.hpp"
+
+namespace weighlock::sim {
+
+enum class ClientActionKind {
+  connect, reconnect, request, request_same_key, request_same_version, request_lower, request_path,
+  cancel, remove, steal_worker, pause_first, shutdown,
+};
+
+struct ClientAction {
+  Instant at;
+  ClientActionKind kind = ClientActionKind::request;
+  std::size_t pair = 0;
+};
+
+struct EngineSpec {
+  std::string url;
+  DialectKind kind = DialectKind::sglang;
+};
+
+struct Scenario {
+  std::uint64_t seed = 0;
+  bool calm = false;  // no faults and no clients that change their minds: everything must succeed
+  std::vector<EngineSpec> engines;
+  std::vector<protocol::PairSpec> pairs;
+  std::vector<StoreSettings> stores;  // one per pair
+  std::vector<ClientAction> actions;
+  protocol::Dialects dialects;
+  Instant faults_end;
+  bool shuts_down = false;
+};
+
+// Also sets the rates of `faults`.
+Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults);
+
+}  // namespace weighlock::sim
