@@ -14,6 +14,8 @@ inline constexpr std::size_t kRequestBodyBytesMax = 64 * 1024 * 1024;  // AWEX m
 inline constexpr auto kRequestReadTimeout = 30s;                       // wall clock for one request, headers and body
 inline constexpr auto kIdleTimeout = 600s;                             // longer than a train step: the controller keeps its connection
 inline constexpr std::size_t kConnectionsMax = 8192;
+inline constexpr auto kAnswerStallTimeout = 30s;                       // a client that takes no byte of its answer for so long is gone
+inline constexpr std::size_t kStreamBacklogBytesMax = 4 * 1024 * 1024; // of one event stream, unsent: the reader is too slow
 inline constexpr int kListenBacklog = 4096;  // as the Python gateway's
 
 // HTTP client

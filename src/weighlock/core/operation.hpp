@@ -57,7 +57,7 @@ enum class OutcomeKind {
   ok,         // done, and the body says so
   untouched,  // refused or failed; by the dialect's table the weights and the pause are as before
   touched,    // failed; by the dialect's table the weights may be in part new, or the engine will die at the next request
-  mismatch,   // verify only: the engine answered, and what it serves isn't what it should
+  mismatch,   // verify and probe: the engine answered, and what it serves isn't what it should
   unknown,    // no answer, or none that proves anything: it may have taken effect, or may yet
   not_sent,   // not a byte reached the engine: nothing happened
 };

@@ -1,6 +1,7 @@
 // An HTTP/1.1 client for control calls: many peers, few bytes, and an exact account of what may have reached the peer.
 //
-// Thread rule: loop thread only. `done` is called exactly once, on the loop, never inside `send` itself.
+// Thread rule: loop thread only. `done` is called exactly once, on the loop, never inside `send` or `cancel` itself. It may
+// call the client again, or destroy it.
 //
 // A call fails only by what happens on the wire, by `deadline`, or by `cancel`; never by a hidden smaller time-out, but for
 // connecting (limits::kConnectTimeout). Redirects are not followed. No proxy is used. `nothing_sent` of a TransportError is
@@ -23,7 +24,7 @@ struct HttpCallOptions {
   Milliseconds deadline{7'200'000};  // wall clock for the whole call, connect included
   bool fresh_connection = false;     // never one that was used before: for calls that may not be repeated. A reused
                                      // connection that turns out closed before any answer byte is retried once on a fresh
-                                     // one only for GET; for others it is reported as reset.
+                                     // one for GET, or if no byte was sent; otherwise it is reported as reset.
 };
 
 class HttpClient {
@@ -36,7 +37,7 @@ class HttpClient {
 
   HttpClient(Loop& loop, Settings settings);
   explicit HttpClient(Loop& loop);
-  ~HttpClient();  // closes all connections; pending calls end with `cancelled`
+  ~HttpClient();  // closes all connections; pending calls end with `cancelled`, before this returns
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 

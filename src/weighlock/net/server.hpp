@@ -1,21 +1,31 @@
 // An HTTP/1.1 server: strict about framing, bounded in everything (core/limits.hpp), port 0 for tests.
 //
 // Thread rule: loop thread only, but for `Responder`, whose members may be called from any thread (they post to the loop).
+// Requests that a client sends ahead are handed over one at a time, so answers keep their order. For HEAD the handler answers
+// as for GET; the body is left out. Framing headers of an answer (Content-Length, Transfer-Encoding, Connection) are the
+// server's own; "Connection: close" in an answer's headers closes the connection after it.
 // A request is refused before the handler sees it: 400 for Transfer-Encoding other than exactly "chunked", together with
 // Content-Length, or on HTTP/1.0; 413, 431, 408 for size and time; each with `Connection: close` and a problem body.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "weighlock/core/http.hpp"
+#include "weighlock/core/limits.hpp"
 #include "weighlock/core/result.hpp"
+#include "weighlock/core/time.hpp"
 #include "weighlock/runtime/loop.hpp"
 
 namespace weighlock {
 
-// The one answer to one request. Dropping the last copy without an answer sends 500.
+// The one answer to one request. Dropping the last copy without an answer sends 500; dropping it in the middle of a stream
+// closes the connection. A second answer is ignored. Once the server is gone all members do nothing.
+//
+// A peer that only closes its sending side counts as hung up, but still gets an answer that comes.
 class Responder {
  public:
   struct Exchange;
@@ -42,11 +52,23 @@ class Responder {
   std::shared_ptr<Exchange> exchange_;
 };
 
+// The defaults are what core/limits.hpp says and why; tests set smaller ones.
+struct ServerLimits {
+  std::size_t header_bytes = limits::kRequestHeaderBytesMax;
+  std::size_t body_bytes = limits::kRequestBodyBytesMax;
+  std::size_t connections = limits::kConnectionsMax;
+  std::size_t stream_backlog_bytes = limits::kStreamBacklogBytesMax;
+  Milliseconds request_read{limits::kRequestReadTimeout};
+  Milliseconds idle{limits::kIdleTimeout};
+  Milliseconds answer_stall{limits::kAnswerStallTimeout};
+};
+
 class HttpServer {
  public:
   struct Settings {
     std::string host = "127.0.0.1";  // an address, not a name
     int port = 0;                    // 0: any free one
+    ServerLimits limits = {};
   };
   using Handler = std::function<void(HttpRequest, Responder)>;
 

@@ -33,7 +33,8 @@ struct Worker {
   std::optional<Cause> cause;
 
   std::string incarnation;                // "" until first read
-  std::optional<std::string> last_label;  // the last label that we wrote in this incarnation
+  std::vector<std::string> labels;        // what we may have written last in this incarnation; a label is ours if it is one of
+                                          // these (several while an answer is missing), or the start label when there is none
   std::string start_label;                // the label found when the incarnation was first seen
   std::string start_path;                 // the model path that it started with
   bool paused_by_us = false;              // a pause intent of ours in this incarnation has no known end
@@ -51,7 +52,7 @@ enum class Step {
   surveying, surveyed, pausing, paused,
   labelling, loading, labelling_version, flushing, verifying, repausing,
   judged,  // has a verdict, waits for the decision
-  barrier, heal_reading, heal_pausing, heal_labelling, heal_loading, heal_emptying, heal_reloading, heal_labelling_version, heal_flushing, heal_verifying,
+  barrier, heal_pausing, heal_labelling, heal_loading, heal_emptying, heal_reloading, heal_labelling_version, heal_flushing, heal_verifying,
   former_label, resuming, resume_waiting, checking, flushing_after, probing, fencing,
   done,
 };
@@ -66,6 +67,7 @@ struct Target {
   bool pause_sent = false;
   bool paused = false;
   bool label_changed = false;
+  bool resume_sent = false;
   bool load_sent = false;
   bool counted_lost = false;  // a member lost before its load was sent leaves the count
   std::string incarnation;
@@ -84,7 +86,6 @@ struct Target {
   bool caught_up = false;  // the one catch-up was tried
   bool reached = false;    // the survey's read was answered
   std::optional<CallId> call;
-  std::optional<TimerId> retry_timer;
   Instant load_started;
   std::optional<Milliseconds> load_took;
   std::optional<Instant> paused_at;
@@ -143,7 +144,6 @@ struct Update {
   std::optional<Error> error;
   std::optional<bool> committed = false;  // none = undecided
   std::map<TimerId, std::string> timers;  // purpose by id
-  bool cancel_requested = false;
 };
 
 struct TrainerBusy {
@@ -180,6 +180,7 @@ struct State {
   std::map<CallId, std::pair<UpdateId, std::string>> calls;  // running worker calls -> update ("" = none any more), worker
   std::map<CallId, std::pair<std::string, std::string>> saves;  // running saves -> pair, trainer
   std::map<TimerId, UpdateId> timers;
+  std::deque<UpdateId> orphans;  // ended updates of removed pairs, bounded
   std::uint64_t next_id = 1;
   std::uint64_t next_update = 1;
   bool stopping = false;

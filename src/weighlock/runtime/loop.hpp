@@ -1,9 +1,12 @@
 // The event loop: one thread, on which every decision and every socket of a gateway lives.
 //
 // Thread rule: everything but `post` and `stop` is called on the loop's own thread. Callbacks run on it, one at a time.
-// Asio stays behind this header; net/ reaches it by `runtime/asio_loop.hpp`, which only .cpp files include.
+// Before `run` the thread that made the loop may call everything. A wrong thread aborts (a check).
+// Asio stays behind this header: descriptors are waited for with `runtime/watch.hpp`.
+// Making a Loop sets SIGPIPE to be ignored, for the whole process.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -18,9 +21,10 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Runs until `stop`, or until nothing is left to do.
+  // Runs until `stop`, or until nothing is left to do (a signal handler, an armed timer or an open server count as
+  // something). May be called again afterwards. A `stop` before `run` makes that run return at once.
   void run();
-  void stop();
+  void stop();  // safe from any thread
 
   // Queues `work` for the loop's thread; never runs it at once. Safe from any thread.
   void post(std::function<void()> work);

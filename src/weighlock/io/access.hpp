@@ -1,0 +1,14 @@
+// Why a path can't be reached from here, in words for the person who runs the storage.
+#pragma once
+
+#include <string>
+
+#include "weighlock/io/file_system.hpp"
+
+namespace weighlock {
+
+// One line: host, uid and gid that look; the first part of the path that is missing or closed to us; mode bits and
+// owner of what was found; whether it is a mount of its own; the likely cause. Never fails. `path` should be absolute.
+std::string describe_access(FileSystem& files, const std::string& path);
+
+}  // namespace weighlock

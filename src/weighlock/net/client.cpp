@@ -1,0 +1,266 @@
+#include "weighlock/net/client.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/net/client_connection.hpp"
+#include "weighlock/net/dns.hpp"
+#include "weighlock/net/http_text.hpp"
+#include "weighlock/net/tls.hpp"
+
+namespace weighlock {
+
+namespace {
+
+using Kind = TransportError::Kind;
+using ConnectionPointer = std::shared_ptr<ClientConnection>;
+
+// More than the control calls that one peer sees at a time; others are closed after use.
+constexpr std::size_t kIdlePerPeerMax = 8;
+
+struct Call {
+  Url peer;
+  std::string key;  // scheme, host and port
+  std::string method;
+  std::string request;
+  HttpCallOptions options;
+  std::function<void(HttpResult)> done;
+  std::optional<Loop::TimerId> deadline;
+  ConnectionPointer connection;
+  bool reused = false;        // the present connection served a call before
+  bool sent_before = false;   // an earlier try handed over bytes
+  bool retried = false;
+  bool resolved = false;
+  bool connected = false;
+};
+
+std::string seconds(Milliseconds time) { return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000); }
+
+}  // namespace
+
+struct HttpClient::Implementation {
+  struct Idle {
+    ConnectionPointer connection;
+    Loop::TimerId expiry;
+  };
+
+  Loop& loop;
+  Settings settings;
+  Resolver resolver;
+  std::shared_ptr<TlsContext> tls;  // made at the first https call
+  std::unordered_map<CallId, Call> calls;
+  std::unordered_map<std::string, std::vector<Idle>> idle;
+  CallId next_id = 1;
+  // Posted work looks here whether the client is still there.
+  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+
+  Implementation(Loop& on, Settings with) : loop(on), settings(std::move(with)), resolver(on) {}
+
+  Call* find(CallId id) {
+    const auto found = calls.find(id);
+    return found == calls.end() ? nullptr : &found->second;
+  }
+
+  void start(CallId id) {
+    Call* call = find(id);
+    if (call == nullptr) return;
+    if (!call->options.fresh_connection) {
+      if (ConnectionPointer kept = take_idle(call->key)) {
+        call->reused = true;
+        call->resolved = call->connected = true;
+        call->connection = std::move(kept);
+        return exchange(id, *call);
+      }
+    }
+    open(id, *call);
+  }
+
+  void open(CallId id, Call& call) {
+    call.reused = false;
+    call.connected = false;
+    if (call.peer.scheme == "https" && tls == nullptr) {
+      auto made = TlsContext::make(settings.ca_file, settings.verify_peer);
+      if (!made) return end(id, TransportError{Kind::tls, !call.sent_before, made.error().text()});
+      tls = *made;
+    }
+    resolver.resolve(call.peer.host, [this, id, try_number = call.retried](const Resolver::Answer& answer) {
+      Call* asking = find(id);
+      if (asking == nullptr || asking->retried != try_number) return;
+      if (answer.addresses.empty()) return end(id, TransportError{Kind::resolve, !asking->sent_before, answer.error});
+      asking->resolved = true;
+      connect(id, *asking, answer.addresses);
+    });
+  }
+
+  void connect(CallId id, Call& call, std::vector<SocketAddress> addresses) {
+    for (SocketAddress& address : addresses) address.set_port(call.peer.port);
+    call.connection =
+        std::make_shared<ClientConnection>(loop, call.peer.scheme == "https" ? tls : nullptr, call.peer.host);
+    call.connection->connect(std::move(addresses), Milliseconds(limits::kConnectTimeout),
+                             [this, id](ClientConnection::Outcome outcome) {
+                               Call* connecting = find(id);
+                               if (connecting == nullptr) return;
+                               if (!outcome.error.text.empty()) {
+                                 outcome.error.nothing_sent = !connecting->sent_before;
+                                 return end(id, std::move(outcome.error));
+                               }
+                               connecting->connected = true;
+                               exchange(id, *connecting);
+                             });
+  }
+
+  void exchange(CallId id, Call& call) {
+    call.connection->exchange(call.request, call.method == "HEAD", [this, id](ClientConnection::Outcome outcome) {
+      if (Call* answered = find(id)) on_outcome(id, *answered, std::move(outcome));
+    });
+  }
+
+  void on_outcome(CallId id, Call& call, ClientConnection::Outcome outcome) {
+    if (outcome.response) {
+      keep(call.key, std::move(call.connection));
+      return end(id, std::move(*outcome.response));
+    }
+    // The peer closed a kept connection just when we used it. Safe to repeat if nothing was sent, or for GET.
+    const bool may_repeat = outcome.error.nothing_sent || call.method == "GET";
+    call.sent_before = call.sent_before || !outcome.error.nothing_sent;
+    if (outcome.broken_unanswered && call.reused && !call.retried && may_repeat) {
+      call.retried = true;
+      call.connection.reset();
+      return open(id, call);
+    }
+    outcome.error.nothing_sent = !call.sent_before;
+    end(id, std::move(outcome.error));
+  }
+
+  void on_deadline(CallId id) {
+    Call& call = *find(id);
+    call.deadline.reset();
+    const std::string limit = seconds(call.options.deadline);
+    const bool sent = call.sent_before || (call.connection != nullptr && call.connection->sent_any());
+    std::string text;
+    if (!call.resolved) {
+      text = fmt::format("host name '{}' not resolved within {}", call.peer.host, limit);
+    } else if (!call.connected) {
+      text = fmt::format("no connection within {}", limit);
+    } else if (call.connection->answer_bytes() > 0) {
+      text = fmt::format("no whole answer within {} ({} bytes of it came)", limit, call.connection->answer_bytes());
+    } else {
+      text = fmt::format("no answer within {}", limit);
+    }
+    end(id, TransportError{Kind::timeout, !sent, std::move(text)});
+  }
+
+  // The call leaves the table before its owner hears of it, who may call back into the client, or end it.
+  void end(CallId id, HttpResult result) {
+    const auto found = calls.extract(id);
+    Call& call = found.mapped();
+    if (call.deadline) loop.cancel(*call.deadline);
+    if (call.connection != nullptr) call.connection->abandon();
+    call.done(std::move(result));
+  }
+
+  void cancel(CallId id) {
+    auto found = calls.extract(id);
+    if (found.empty()) return;
+    Call& call = found.mapped();
+    if (call.deadline) loop.cancel(*call.deadline);
+    loop.post([done = std::move(call.done), error = cancelled(call)] { done(error); });
+  }
+
+  static TransportError cancelled(Call& call) {
+    const bool sent = call.sent_before || (call.connection != nullptr && call.connection->sent_any());
+    if (call.connection != nullptr) call.connection->abandon();
+    return {Kind::cancelled, !sent, "cancelled"};
+  }
+
+  // Kept connections
+
+  void keep(const std::string& key, ConnectionPointer connection) {
+    auto& kept = idle[key];
+    if (kept.size() >= kIdlePerPeerMax || !connection->reusable()) {
+      if (kept.empty()) idle.erase(key);
+      return;
+    }
+    ClientConnection* const raw = connection.get();
+    raw->when_unusable([this, key, raw] { drop_idle(key, raw); });
+    const Loop::TimerId expiry = loop.after(settings.idle_keep, [this, key, raw] { drop_idle(key, raw); });
+    kept.push_back({std::move(connection), expiry});
+  }
+
+  void drop_idle(const std::string& key, const ClientConnection* connection) {
+    const auto entry = idle.find(key);
+    if (entry == idle.end()) return;
+    const auto found = std::find_if(entry->second.begin(), entry->second.end(),
+                                    [&](const Idle& kept) { return kept.connection.get() == connection; });
+    if (found == entry->second.end()) return;
+    loop.cancel(found->expiry);
+    entry->second.erase(found);
+    if (entry->second.empty()) idle.erase(entry);
+  }
+
+  // The latest used one that is still good, or null.
+  ConnectionPointer take_idle(const std::string& key) {
+    const auto entry = idle.find(key);
+    ConnectionPointer good;
+    while (entry != idle.end() && good == nullptr && !entry->second.empty()) {
+      Idle last = std::move(entry->second.back());
+      entry->second.pop_back();
+      loop.cancel(last.expiry);
+      if (last.connection->reusable()) good = std::move(last.connection);
+    }
+    if (entry != idle.end() && entry->second.empty()) idle.erase(entry);
+    return good;
+  }
+
+  void close_all() {
+    for (const auto& entry : idle) {
+      for (const Idle& kept : entry.second) loop.cancel(kept.expiry);
+    }
+    idle.clear();
+    auto pending = std::exchange(calls, {});
+    for (auto& entry : pending) {
+      Call& call = entry.second;
+      if (call.deadline) loop.cancel(*call.deadline);
+      call.done(cancelled(call));
+    }
+  }
+};
+
+HttpClient::HttpClient(Loop& loop, Settings settings)
+    : implementation_(std::make_unique<Implementation>(loop, std::move(settings))) {}
+HttpClient::HttpClient(Loop& loop) : HttpClient(loop, Settings{}) {}
+
+HttpClient::~HttpClient() {
+  *implementation_->alive = false;
+  implementation_->close_all();
+}
+
+HttpClient::CallId HttpClient::send(const Url& peer, HttpRequest request, HttpCallOptions options,
+                                    std::function<void(HttpResult)> done) {
+  Implementation& self = *implementation_;
+  const CallId id = self.next_id++;
+  Call call;
+  call.peer = peer;
+  call.key = fmt::format("{}://{}:{}", peer.scheme, peer.host, peer.port);
+  call.method = request.method;
+  call.request = request_text(peer, request);
+  call.options = options;
+  call.done = std::move(done);
+  call.deadline = self.loop.after(options.deadline, [&self, id] { self.on_deadline(id); });
+  self.calls.emplace(id, std::move(call));
+  self.loop.post([&self, alive = self.alive, id] {
+    if (*alive) self.start(id);
+  });
+  return id;
+}
+
+void HttpClient::cancel(CallId id) { implementation_->cancel(id); }
+
+}  // namespace weighlock

@@ -1,0 +1,56 @@
+#include "weighlock/net/socket.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <cstdint>
+
+namespace weighlock {
+
+void SocketAddress::set_port(int port) {
+  // Both families keep it at the same place, but the types must agree.
+  const auto number = htons(static_cast<std::uint16_t>(port));
+  if (family() == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port = number;
+  } else {
+    reinterpret_cast<sockaddr_in*>(&storage)->sin_port = number;
+  }
+}
+
+std::optional<SocketAddress> numeric_address(const std::string& host, int port) {
+  SocketAddress address;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  if (inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    address.size = sizeof(sockaddr_in);
+    address.set_port(port);
+    return address;
+  }
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    address.size = sizeof(sockaddr_in6);
+    address.set_port(port);
+    return address;
+  }
+  return std::nullopt;
+}
+
+int open_socket(int family) {
+  const int socket = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+  if (socket >= 0) set_no_delay(socket);
+  return socket;
+}
+
+void set_no_delay(int socket) {
+  const int on = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+void reset_on_close(int socket) {
+  const linger at_once{1, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
+}  // namespace weighlock

@@ -1,0 +1,29 @@
+// The few socket calls that server and client share. IPv4 and IPv6, non-blocking, close-on-exec, no Nagle delay.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <optional>
+#include <string>
+
+namespace weighlock {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  int family() const { return storage.ss_family; }
+  void set_port(int port);
+};
+
+// `host` as digits ("10.0.0.7", "fd00::7"), or nothing if it is a name.
+std::optional<SocketAddress> numeric_address(const std::string& host, int port);
+
+// A new TCP socket, or -1 with errno set.
+int open_socket(int family);
+void set_no_delay(int socket);
+// The close that follows sends RST and drops what wasn't delivered.
+void reset_on_close(int socket);
+
+}  // namespace weighlock
