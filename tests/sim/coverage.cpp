@@ -15,9 +15,11 @@ static_assert(std::size(kFaultNames) == kFaults);
 
 constexpr std::string_view kStepNames[] = {
     "surveying", "surveyed", "pausing", "paused", "labelling", "loading", "labelling_version", "flushing", "verifying", "repausing",
-    "judged", "barrier", "heal_reading", "heal_pausing", "heal_labelling", "heal_loading", "heal_emptying", "heal_reloading",
+    "judged", "barrier", "heal_pausing", "heal_labelling", "heal_loading", "heal_emptying", "heal_reloading",
     "heal_labelling_version", "heal_flushing", "heal_verifying", "former_label", "resuming", "resume_waiting", "checking",
     "flushing_after", "probing", "fencing", "done"};
+
+static_assert(std::size(kStepNames) == kSteps);
 
 void line(std::string_view what, std::string_view name, std::uint64_t count) { fmt::print("{:>10} {:<24}{:>12}\n", what, name, count); }
 
@@ -37,7 +39,7 @@ bool report(const Coverage& coverage) {
     all = all && coverage.phases[i] > 0;
   }
   for (std::size_t i = 0; i < kSteps; ++i) {
-    line("step", i < std::size(kStepNames) ? kStepNames[i] : "?", coverage.steps[i]);
+    line("step", kStepNames[i], coverage.steps[i]);
     all = all && coverage.steps[i] > 0;
   }
   for (std::size_t i = 0; i < kWorkerStates; ++i) line("worker", name(static_cast<protocol::WorkerState>(i)), coverage.workers[i]);

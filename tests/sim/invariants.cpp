@@ -244,13 +244,16 @@ void Invariants::check_commit(const Record& record) {
 
 // The rest of section 13 that belongs to the end of an update stands here, beside the quorum's arithmetic.
 void Invariants::check_quorum_at_end(const protocol::Update& update) {
+  if (state().pairs.count(update.pair) == 0) return;  // removed in the same breath
   int ready = 0;
   for (const auto& [url, target] : update.targets) {
     const auto worker = state().workers.find(url);
-    if (target.role != protocol::Role::member || worker == state().workers.end()) continue;
-    const bool serves = worker->second.state == WorkerState::ready && worker->second.version &&
-                        worker->second.version->same_version(update.version);
-    if (serves) ++ready;
+    if (target.role != protocol::Role::member) continue;
+    const bool left = worker == state().workers.end();  // its pair let it go in the same breath
+    if (left || (worker->second.state == WorkerState::ready && worker->second.version &&
+                 worker->second.version->same_version(update.version))) {
+      ++ready;
+    }
   }
   const int needed = quorum_needed(update.policy, members_of(update));
   if (ready < needed) {

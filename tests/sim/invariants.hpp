@@ -79,6 +79,7 @@ class Invariants {
 
   // invariants_call.cpp: before a call
   void check_call(const protocol::Call& call);
+  void set_aside_given_up(const std::string& url, Book& book);
   void check_in_flight(const protocol::Call& call, const Book& book);
   void check_intent(const protocol::Call& call);
   void check_load(const protocol::Call& call);

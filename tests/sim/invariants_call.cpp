@@ -33,6 +33,7 @@ void Invariants::check_call(const protocol::Call& call) {
   if (w_.network.find(call.worker) == nullptr) throw Violation{0, "a call to an unknown worker " + call.worker};
   ++w_.coverage.operations[static_cast<std::size_t>(call.operation.kind)];
   Book& book = books_[call.worker];
+  set_aside_given_up(call.worker, book);
   check_in_flight(call, book);
   check_owner(call);
   if (changes_engine(call.operation.kind)) check_intent(call);
@@ -45,6 +46,18 @@ void Invariants::check_call(const protocol::Call& call) {
   }
   call_worker_[call.call] = call.worker;
   book.in_flight.push_back(OpenCall{call.call, call.worker, call.operation, call.update, truth(call.worker).incarnation, true});
+}
+
+// A call that timed out keeps its connection for its own answer; the machine says so in its registry.
+void Invariants::set_aside_given_up(const std::string& url, Book& book) {
+  const auto worker = state().workers.find(url);
+  if (book.in_flight.empty() || worker == state().workers.end()) return;
+  for (const protocol::EarlierCall& earlier : worker->second.earlier) {
+    if (earlier.call != book.in_flight[0].call) continue;
+    book.unresolved.push_back(book.in_flight[0]);
+    book.in_flight.clear();
+    return;
+  }
 }
 
 void Invariants::check_in_flight(const protocol::Call& call, const Book& book) {
@@ -154,6 +167,7 @@ void Invariants::on_call_ended(const protocol::CallEnded& event) {
   if (book.in_flight.empty() || book.in_flight[0].call != event.call) return;
   OpenCall open = book.in_flight[0];
   book.in_flight.clear();
+  if (event.outcome.kind == OutcomeKind::not_sent) loads_.erase({open.update, open.worker});
   resolve_by_reading(book, it->second, open, event.outcome);
   if (event.outcome.kind != OutcomeKind::unknown || !changes_engine(open.operation.kind)) return;
   open.connected = false;

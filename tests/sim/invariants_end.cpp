@@ -53,7 +53,9 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
     const protocol::Worker& worker = found->second;
     const bool taken = !worker.locked_by.empty() && worker.locked_by != update.id;
     if (taken) continue;  // the next update has it already
-    const bool rests = worker.state == WorkerState::ready || worker.state == WorkerState::quarantined ||
+    // An extra that nothing was done to waits on for the reconciler.
+    const bool waits = worker.state == WorkerState::joining && loads_.count({update.id, url}) == 0;
+    const bool rests = waits || worker.state == WorkerState::ready || worker.state == WorkerState::quarantined ||
                        worker.state == WorkerState::foreign || worker.state == WorkerState::gone ||
                        worker.state == WorkerState::abandoned;
     if (!rests) {

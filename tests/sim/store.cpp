@@ -33,10 +33,10 @@ void Store::prepare(const protocol::Prepare& effect) {
     made.blind = settings_[effect.save_path].blind;
     made.vacuous = random_.chance(150);
     made.layout_changed = faults_.strikes(Fault::layout_change);
+    if (directories_.count(made.path) > 0) made.path += fmt::format(".n{}", directories_.size());  // a name is used once, ever
     const std::string path = made.path;
-    const bool fresh = directories_.emplace(path, made).second;
-    post_(protocol::Prepared{
-        effect.update, fresh ? Result<std::string>(path) : Result<std::string>(Error{ErrorCode::conflict, "taken: " + path})});
+    directories_.emplace(path, std::move(made));
+    post_(protocol::Prepared{effect.update, path});
   });
 }
 

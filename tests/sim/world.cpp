@@ -168,8 +168,24 @@ Instant World::patience() const {
   return scenario_.faults_end + longest * static_cast<std::int64_t>(scenario_.actions.size() + 2) + Milliseconds{300'000};
 }
 
+void World::tell_scenario() const {
+  if (!trace_.on()) return;
+  for (const protocol::PairSpec& pair : scenario_.pairs) {
+    const protocol::Policy& p = pair.policy;
+    trace_.line("{}: {} workers, {} ranks, quorum {}/{}, {}, canary {}, max_lag {}, pause {}, window {}, evidence {}, digest {}{}", pair.name,
+                pair.workers.size(), pair.trainer_urls.size(), static_cast<int>(p.quorum.kind), p.quorum.count, name(p.on_failure), p.canary,
+                p.max_lag, name(p.pause_mode), p.load_window, p.evidence ? name(*p.evidence) : "best", name(p.digest),
+                p.allow_layout_change ? ", layout may change" : "");
+  }
+  for (std::size_t i = 0; i < kFaults; ++i) {
+    const auto fault = static_cast<Fault>(i);
+    if (faults_.enabled(fault)) trace_.line("fault {}", name(fault));
+  }
+}
+
 void World::run() {
   ++coverage_.runs;
+  tell_scenario();
   for (const ClientAction& action : scenario_.actions) scheduler_.at(action.at, [this, action] { act(action); });
   scheduler_.at(scenario_.faults_end, [this] {
     trace_.line("faults stop");

@@ -48,6 +48,7 @@ class World final : public protocol::Ports {
  private:
   void post(protocol::EventBody event);
   void tell(const protocol::Effect& effect) const;
+  void tell_scenario() const;
   void perform_call(const protocol::Call& call);
   void perform_save(const protocol::TriggerSave& save);
   void start_timer(const protocol::StartTimer& timer);
