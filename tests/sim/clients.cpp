@@ -22,7 +22,7 @@ ReplyToken Clients::token(AskKind kind, std::size_t pair) {
   Ask& ask = asks_[made];
   ask.kind = kind;
   ask.pair = scenario_.pairs[pair].name;
-  ask.at = scheduler_.now();
+  ask.after_shutdown = shut_down_;
   return made;
 }
 
@@ -70,10 +70,19 @@ void Clients::steal(std::size_t pair) {
   post_(std::move(event));
 }
 
+void Clients::cancel(std::size_t pair) {
+  const protocol::UpdateId& update = views_[pair].last_update;
+  trace_.line("client cancels {}", update);
+  const ReplyToken made = token(AskKind::cancel, pair);
+  asks_[made].update = update;
+  post_(protocol::CancelUpdate{made, update});
+}
+
 // As AReaL v2 does: the trainer pauses its engines, asks for the update, and continues them itself.
 void Clients::pause_first(std::size_t pair) {
   for (const protocol::WorkerSpec& worker : scenario_.pairs[pair].workers) network_.find(worker.url)->foreign_pause();
-  if (random_.chance(800)) {  // or it dies and leaves them so
+  const bool caller = scenario_.pairs[pair].policy.pause == protocol::PauseOwner::caller;
+  if (caller || scenario_.calm[pair] || random_.chance(800)) {  // or it dies and leaves them so
     for (const protocol::WorkerSpec& worker : scenario_.pairs[pair].workers) paused_for_[next_].push_back(worker.url);
   }
   request(pair, ++views_[pair].version, fmt::format("k{}", ++keys_), "");
@@ -107,8 +116,7 @@ void Clients::act(const ClientAction& action) {
       break;
     case ClientActionKind::cancel:
       if (view.last_update.empty()) break;
-      trace_.line("client cancels {}", view.last_update);
-      post_(protocol::CancelUpdate{token(AskKind::cancel, action.pair), view.last_update});
+      cancel(action.pair);
       break;
     case ClientActionKind::remove:
       trace_.line("client removes {}", name);
@@ -143,6 +151,7 @@ void Clients::on_reply(const protocol::Reply& reply) {
     std::erase_if(by_key_, [&](const auto& entry) { return entry.first.first == ask.pair; });
   }
   if (ask.kind != AskKind::update || ask.refused) return;
+  if (ask.after_shutdown) throw Violation{0, fmt::format("token {} was accepted after Shutdown", reply.token)};
   ask.update = reply.update;
   if (reply.update.empty()) throw Violation{0, fmt::format("token {} was accepted without an update", reply.token)};
   ++accepted_[reply.update];

@@ -22,10 +22,10 @@ struct Ask {
   std::string pair;
   std::string key;
   std::int64_t version = 0;
-  Instant at;
+  bool after_shutdown = false;
   bool replied = false;
   bool refused = false;
-  protocol::UpdateId update;
+  protocol::UpdateId update;  // that it became, or that it wants cancelled
 };
 
 class Clients {
@@ -56,6 +56,7 @@ class Clients {
   void connect(std::size_t pair, bool again);
   void request(std::size_t pair, std::int64_t version, std::string key, std::string path);
   void steal(std::size_t pair);
+  void cancel(std::size_t pair);
   void pause_first(std::size_t pair);
   void continue_all(const std::vector<std::string>& urls);
 

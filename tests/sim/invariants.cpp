@@ -42,6 +42,9 @@ bool Invariants::comparable(const protocol::Worker& worker) const {
 void Invariants::before_event(const protocol::EventBody& event) {
   if (const auto* ended = std::get_if<protocol::CallEnded>(&event)) on_call_ended(*ended);
   if (const auto* ended = std::get_if<protocol::SaveEnded>(&event)) on_save_ended(*ended);
+  if (const auto* made = std::get_if<protocol::Prepared>(&event); made != nullptr && made->directory.has_value()) {
+    prepared_[made->update] = *made->directory;
+  }
   if (const auto* sealed = std::get_if<protocol::Sealed>(&event); sealed != nullptr && sealed->version.has_value()) {
     for (const auto& [path, directory] : w_.store.directories()) {
       if (directory.sealed) sealed_.insert(path);
@@ -110,6 +113,11 @@ void Invariants::check_ready(const protocol::Worker& worker) {
                                      name(earlier.operation.kind), earlier.call)};
     }
   }
+  const auto owner = state().pairs.find(worker.pair);
+  const bool caller = owner != state().pairs.end() && owner->second.spec.policy.pause == protocol::PauseOwner::caller;
+  if (book.paused_by_us && !caller && comparable(worker) && truth(worker.url).paused && !truth(worker.url).foreign_paused) {
+    throw Violation{7, fmt::format("{} is ready, and paused by us", worker.url)};
+  }
   if (book.loaded_by_us && comparable(worker)) {
     const EngineTruth& real = truth(worker.url);
     const std::int64_t expected = worker.version ? content_of(worker.version->directory) : book.baseline;
@@ -168,6 +176,9 @@ void Invariants::check_pair(const std::string& name, const protocol::Pair& pair)
   }
   if (pair.last_good && discarded_.count(pair.last_good->directory) > 0) {
     throw Violation{12, fmt::format("the last good version of {} was discarded", name)};
+  }
+  if (pair.last_good && pair.last_good->directory != kStartPath && pairs_[name].contents.count(content_of(pair.last_good->directory)) == 0) {
+    throw Violation{12, fmt::format("the last good version of {} was never committed", name)};
   }
   if (w_.scheduler.steps() % 32 != 0) return;
   int active = 0;

@@ -83,6 +83,9 @@ class Invariants {
   void check_in_flight(const protocol::Call& call, const Book& book);
   void check_intent(const protocol::Call& call);
   void check_load(const protocol::Call& call);
+  void check_canary(const protocol::Call& call, const protocol::Update& update);
+  void check_window(const protocol::Call& call, const protocol::Update& update) const;
+  void check_pause_policy(const protocol::Call& call) const;
   void check_resume(const protocol::Call& call, const Book& book);
   void check_owner(const protocol::Call& call);
   void on_cancel(protocol::CallId call);
@@ -110,7 +113,9 @@ class Invariants {
   void check_quorum_at_end(const protocol::Update& update);
   void check_targets_at_end(const protocol::Update& update);
   std::string unsettled_worker(const protocol::Worker& worker) const;
-  std::string unsettled_calm() const;
+  std::string unsettled_calm(const std::string& pair) const;
+  std::string unsettled_clients() const;
+  std::string unsettled_directories() const;
 
   Witness w_;
   const protocol::Driver* driver_ = nullptr;
@@ -119,6 +124,8 @@ class Invariants {
   std::map<std::string, PairBook> pairs_;
   std::map<std::pair<protocol::UpdateId, std::string>, int> intents_;  // (update, worker + operation) -> durable less used
   std::set<std::pair<protocol::UpdateId, std::string>> loads_;         // (update, worker): a load was sent
+  std::map<std::pair<protocol::UpdateId, DialectKind>, std::vector<std::string>> canaries_;  // the first that were told to load
+  std::map<protocol::UpdateId, std::string> prepared_;  // directories made for an update
   std::set<protocol::UpdateId> save_intents_, target_records_, commit_records_, end_records_, ended_;
   std::map<protocol::UpdateId, Instant> admitted_at_;
   std::set<std::string> sealed_, discarded_;  // directories

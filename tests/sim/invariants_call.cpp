@@ -36,6 +36,7 @@ void Invariants::check_call(const protocol::Call& call) {
   set_aside_given_up(call.worker, book);
   check_in_flight(call, book);
   check_owner(call);
+  check_pause_policy(call);
   if (changes_engine(call.operation.kind)) check_intent(call);
   if (changes_weights(call.operation.kind)) check_load(call);
   if (call.operation.kind == OperationKind::resume) check_resume(call, book);
@@ -101,6 +102,59 @@ void Invariants::check_load(const protocol::Call& call) {
     throw Violation{12, fmt::format("{} is told '{}' before it is sealed", call.worker, directory)};
   }
   if (discarded_.count(directory) > 0) throw Violation{12, fmt::format("{} is told '{}', which was discarded", call.worker, directory)};
+  const StoreSettings& store = w_.scenario.stores[w_.scenario.pair_of(call.worker)];
+  if (directory == kStartPath && (store.blind || !store.start_readable)) {
+    throw Violation{12, fmt::format("{} is told the start model, which nobody inspected", call.worker)};
+  }
+  const auto update = state().updates.find(call.update);
+  if (update == state().updates.end() || directory != update->second.version.directory) return;
+  check_canary(call, update->second);
+  check_window(call, update->second);
+}
+
+// Of each dialect `canary` workers load first; nobody else does before they are verified.
+void Invariants::check_canary(const protocol::Call& call, const protocol::Update& update) {
+  if (update.state != protocol::UpdateState::loading && update.state != protocol::UpdateState::verifying) return;
+  if (update.policy.canary <= 0) return;
+  std::vector<std::string>& first = canaries_[{update.id, w_.network.find(call.worker)->kind()}];
+  if (std::find(first.begin(), first.end(), call.worker) != first.end()) return;
+  if (first.size() < static_cast<std::size_t>(update.policy.canary)) {
+    first.push_back(call.worker);
+    return;
+  }
+  for (const std::string& url : first) {
+    const auto target = update.targets.find(url);
+    if (target != update.targets.end() && target->second.verdict != protocol::Verdict::verified) {
+      throw Violation{3, fmt::format("{} loads before the canary {} is verified", call.worker, url)};
+    }
+  }
+}
+
+void Invariants::check_window(const protocol::Call& call, const protocol::Update& update) const {
+  if (update.policy.load_window <= 0 || update.state != protocol::UpdateState::loading) return;
+  int loading = 1;
+  for (const auto& [url, book] : books_) {
+    for (const OpenCall& open : book.in_flight) {
+      if (url != call.worker && open.operation.kind == OperationKind::load && open.update == update.id) ++loading;
+    }
+  }
+  if (loading > update.policy.load_window) {
+    throw Violation{0, fmt::format("{} loads at once, the window is {}", loading, update.policy.load_window)};
+  }
+}
+
+// Engines serve while the trainers save; a caller who pauses by itself is left to it.
+void Invariants::check_pause_policy(const protocol::Call& call) const {
+  const auto found = state().updates.find(call.update);
+  if (found == state().updates.end() || found->second.kind != protocol::UpdateKind::update) return;
+  const protocol::Update& update = found->second;
+  if (changes_engine(call.operation.kind) && update.state <= protocol::UpdateState::preparing) {
+    throw Violation{7, fmt::format("{} of {} while update {} is {}", name(call.operation.kind), call.worker, update.id, name(update.state))};
+  }
+  const bool switches = call.operation.kind == OperationKind::pause || call.operation.kind == OperationKind::resume;
+  if (switches && update.policy.pause == protocol::PauseOwner::caller) {
+    throw Violation{0, fmt::format("{} of {} although the caller pauses", name(call.operation.kind), call.worker)};
+  }
 }
 
 void Invariants::check_resume(const protocol::Call& call, const Book& book) {

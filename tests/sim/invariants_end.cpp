@@ -55,7 +55,8 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
     if (taken) continue;  // the next update has it already
     // An extra that nothing was done to waits on for the reconciler.
     const bool waits = worker.state == WorkerState::joining && loads_.count({update.id, url}) == 0;
-    const bool rests = waits || worker.state == WorkerState::ready || worker.state == WorkerState::quarantined ||
+    const bool rests =
+        waits || worker.state == WorkerState::ready || worker.state == WorkerState::quarantined ||
                        worker.state == WorkerState::foreign || worker.state == WorkerState::gone ||
                        worker.state == WorkerState::abandoned;
     if (!rests) {
@@ -84,21 +85,44 @@ std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
   return fmt::format("{} is paused by us and {}", worker.url, name(worker.state));
 }
 
-// Without faults nothing may fail.
-std::string Invariants::unsettled_calm() const {
+// Where no fault strikes nothing may fail, whatever happens to the other pairs.
+std::string Invariants::unsettled_calm(const std::string& name) const {
   for (const auto& [token, ask] : w_.clients.asks()) {
-    if (ask.refused) return fmt::format("no fault, and the client with token {} was refused", token);
+    if (ask.pair == name && ask.refused && ask.kind != AskKind::steal) return fmt::format("no fault, and the client with token {} was refused", token);
   }
   for (const auto& [id, update] : state().updates) {
-    if (update.kind == protocol::UpdateKind::update && update.state != UpdateState::succeeded) {
-      return fmt::format("no fault, and update {} is {}{}", id, name(update.state), update.error ? ": " + update.error->text() : "");
+    if (update.pair == name && update.kind == protocol::UpdateKind::update && update.state != UpdateState::succeeded) {
+      return fmt::format("no fault, and update {} is {}{}", id, protocol::name(update.state), update.error ? ": " + update.error->text() : "");
     }
   }
+  const auto pair = state().pairs.find(name);
+  if (pair == state().pairs.end() || !pair->second.committed) return fmt::format("no fault, and {} has committed nothing", name);
   for (const auto& [url, worker] : state().workers) {
-    const auto pair = state().pairs.find(worker.pair);
-    if (pair == state().pairs.end() || !pair->second.committed) continue;
+    if (worker.pair != name) continue;
     if (worker.state != WorkerState::ready || truth(url).content != content_of(pair->second.committed->directory)) {
-      return fmt::format("no fault, and {} is {} with weights {}", url, name(worker.state), truth(url).content);
+      return fmt::format("no fault, and {} is {} with weights {}", url, protocol::name(worker.state), truth(url).content);
+    }
+  }
+  return "";
+}
+
+std::string Invariants::unsettled_clients() const {
+  for (const auto& [token, ask] : w_.clients.asks()) {
+    if (!ask.replied) return fmt::format("the client with token {} was never answered", token);
+    const auto update = state().updates.find(ask.update);
+    if (ask.kind != AskKind::cancel || ask.refused || update == state().updates.end()) continue;
+    if (commit_records_.count(ask.update) > 0) return fmt::format("update {} was cancelled, and committed", ask.update);
+  }
+  return "";
+}
+
+// PREPARING that fails discards its own directory.
+std::string Invariants::unsettled_directories() const {
+  for (const auto& [id, directory] : prepared_) {
+    const auto update = state().updates.find(id);
+    if (update == state().updates.end() || discarded_.count(directory) > 0) continue;
+    if (update->second.state == UpdateState::aborted || update->second.state == UpdateState::rejected) {
+      return fmt::format("update {} is {}, and '{}' was not discarded", id, name(update->second.state), directory);
     }
   }
   return "";
@@ -110,9 +134,7 @@ std::string Invariants::unsettled() const {
     if (!protocol::is_terminal(update.state)) return fmt::format("update {} is {}", id, name(update.state));
     if (w_.clients.accepted(id) && ended_.count(id) == 0) return fmt::format("nobody was told the end of update {}", id);
   }
-  if (const protocol::ReplyToken token = w_.clients.waiting()) {
-    return fmt::format("the client with token {} was never answered", token);
-  }
+  if (std::string why = unsettled_clients(); !why.empty()) return why;
   if (w_.clients.shut_down() && !stopped_) return "not stopped";
   for (const auto& [url, worker] : state().workers) {
     if (std::string why = unsettled_worker(worker); !why.empty()) return why;
@@ -122,8 +144,11 @@ std::string Invariants::unsettled() const {
     const EngineTruth& real = truth(url);
     if (real.alive && real.paused && !real.foreign_paused) return fmt::format("{} was let go of while we held it paused", url);
   }
-  if (w_.scenario.calm) return unsettled_calm();
-  return "";
+  for (std::size_t p = 0; p < w_.scenario.pairs.size(); ++p) {
+    if (!w_.scenario.calm[p]) continue;
+    if (std::string why = unsettled_calm(w_.scenario.pairs[p].name); !why.empty()) return why;
+  }
+  return stopped_ ? "" : unsettled_directories();
 }
 
 }  // namespace weighlock::sim

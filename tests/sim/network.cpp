@@ -13,12 +13,13 @@ constexpr std::int64_t kConnectTimeoutMs = 5'000;  // core/limits.hpp
 
 }  // namespace
 
-Network::Network(const Scenario& scenario, Random& random, Faults& faults, Scheduler& scheduler, Store& store,
+Network::Network(const Scenario& scenario, Random& random, Faults& faults, Faults& no_faults, Scheduler& scheduler, Store& store,
                  const Trace& trace, Ended ended)
-    : random_(random), faults_(faults), scheduler_(scheduler), trace_(trace), ended_(std::move(ended)) {
+    : random_(random), scheduler_(scheduler), trace_(trace), ended_(std::move(ended)) {
   for (const EngineSpec& spec : scenario.engines) {
     by_url_[spec.url] = engines_.size();
-    engines_.emplace_back(spec.url, spec.kind, scenario.dialects.of(spec.kind), random, faults, scheduler, store, trace,
+    faults_.push_back(scenario.is_calm(spec.url) ? &no_faults : &faults);
+    engines_.emplace_back(spec.url, spec.kind, scenario.dialects.of(spec.kind), random, *faults_.back(), scheduler, store, trace,
                           [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
                           [this](CallId call) { broken(call); });
   }
@@ -49,20 +50,21 @@ void Network::start(const protocol::Call& call) {
   flight.number = next_number_++;
   flight.operation = call.operation;
   const std::size_t engine = flight.engine;
+  Faults& faults = *faults_[engine];
   flights_.emplace(call.call, std::move(flight));
-  if (faults_.strikes(Fault::partition)) {
+  if (faults.strikes(Fault::partition)) {
     cut_until_[engine] = scheduler_.now() + Milliseconds{random_.between(1'000, 60'000)};
     trace_.line("no route to {} until {}", call.worker, cut_until_[engine].ms);
   }
   if (scheduler_.now() < cut_until_[engine]) {
     fail(call.call, OutcomeKind::not_sent, "connect timed out", kConnectTimeoutMs);
-  } else if (!engines_[engine].truth().alive || faults_.strikes(Fault::refuse)) {
+  } else if (!engines_[engine].truth().alive || faults.strikes(Fault::refuse)) {
     fail(call.call, OutcomeKind::not_sent, "connection refused", random_.between(1, 20));
-  } else if (faults_.strikes(Fault::lose_request)) {
+  } else if (faults.strikes(Fault::lose_request)) {
     // Half of the time nobody ever tells the caller.
     if (random_.chance(500)) fail(call.call, OutcomeKind::unknown, "connection reset", random_.between(1, 2'000));
   } else {
-    const bool late = faults_.strikes(Fault::late_request);
+    const bool late = faults.strikes(Fault::late_request);
     const std::int64_t delay = late ? random_.between(1'000, 90'000) : random_.between(1, 30);
     if (late && random_.chance(300)) reset(call.call, random_.between(1, 2'000));
     scheduler_.after(delay, [this, id = call.call] { arrive(id); });
@@ -97,7 +99,7 @@ void Network::arrive(CallId call) {
     return;
   }
   last_delivered_[flight.engine] = std::max(last_delivered_[flight.engine], flight.number);
-  if (random_.chance(500) && faults_.strikes(Fault::lose_answer)) reset(call, random_.between(1, 2'000));
+  if (random_.chance(500) && faults(flight).strikes(Fault::lose_answer)) reset(call, random_.between(1, 2'000));
   engine.deliver(Engine::Request{call, flight.operation});
 }
 
@@ -109,11 +111,11 @@ void Network::answered(CallId call, Outcome outcome) {
     return;
   }
   it->second.over = true;
-  if (faults_.strikes(Fault::lose_answer)) {
+  if (faults(it->second).strikes(Fault::lose_answer)) {
     if (random_.chance(500)) reset(call, random_.between(1, 500));  // else nobody ever tells the caller
     return;
   }
-  const std::int64_t delay = faults_.strikes(Fault::late_answer) ? random_.between(1'000, 120'000) : random_.between(1, 30);
+  const std::int64_t delay = faults(it->second).strikes(Fault::late_answer) ? random_.between(1'000, 120'000) : random_.between(1, 30);
   tell(call, std::move(outcome), past_cut(it->second.engine, delay));
 }
 

@@ -23,7 +23,7 @@ namespace weighlock::sim {
 class Network {
  public:
   using Ended = std::function<void(protocol::CallId, Outcome)>;
-  Network(const Scenario& scenario, Random& random, Faults& faults, Scheduler& scheduler, Store& store,
+  Network(const Scenario& scenario, Random& random, Faults& faults, Faults& no_faults, Scheduler& scheduler, Store& store,
           const Trace& trace, Ended ended);
 
   void start(const protocol::Call& call);
@@ -58,8 +58,10 @@ class Network {
   void fail(protocol::CallId call, OutcomeKind kind, const char* text, std::int64_t after);
   std::int64_t past_cut(std::size_t engine, std::int64_t delay) const;
 
+  Faults& faults(const Flight& flight) { return *faults_[flight.engine]; }
+
   Random& random_;
-  Faults& faults_;
+  std::vector<Faults*> faults_;  // per engine
   Scheduler& scheduler_;
   const Trace& trace_;
   Ended ended_;

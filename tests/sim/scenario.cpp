@@ -9,7 +9,8 @@ namespace {
 using protocol::PairSpec;
 using protocol::Policy;
 
-constexpr unsigned kCalmPermille = 80;  // runs without any fault: a machine that fails everything must not pass
+constexpr unsigned kCalmPermille = 80;       // runs without any fault: a machine that fails everything must not pass
+constexpr unsigned kIsolatedPermille = 250;  // of the runs with several pairs: faults strike the first only
 
 DialectTraits sglang_traits(Random& random) {
   DialectTraits traits;
@@ -76,7 +77,7 @@ void draw_faults(Random& random, Faults& faults) {
   if (faults.enabled(Fault::never_back)) faults.set_rate(Fault::restart, usual_rate(Fault::restart, random));
 }
 
-Policy draw_policy(Random& random, const Scenario& scenario, const PairSpec& pair, const StoreSettings& store) {
+Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreSettings& store) {
   Policy policy;
   const bool all_vllm = std::all_of(pair.workers.begin(), pair.workers.end(),
                                     [](const protocol::WorkerSpec& w) { return w.dialect == DialectKind::vllm; });
@@ -94,6 +95,8 @@ Policy draw_policy(Random& random, const Scenario& scenario, const PairSpec& pai
   if (random.chance(200)) policy.pause_mode = PauseMode::keep;
   if (all_vllm && random.chance(200)) policy.pause_mode = PauseMode::wait;
   if (all_sglang && random.chance(200)) policy.pause_mode = PauseMode::retract;
+  if (random.chance(40)) policy.pause = protocol::PauseOwner::never;
+  if (random.chance(40)) policy.pause = protocol::PauseOwner::caller;
   if (random.chance(200)) policy.digest = protocol::DigestPolicy::before;
   if (random.chance(200) || store.blind) policy.digest = protocol::DigestPolicy::off;
   if (random.chance(300)) {
@@ -112,7 +115,7 @@ Policy draw_policy(Random& random, const Scenario& scenario, const PairSpec& pai
   policy.deadlines.load = Milliseconds{random.between(15'000, 60'000)};
   policy.deadlines.verify = Milliseconds{random.between(2'000, 10'000)};
   policy.deadlines.resume = Milliseconds{random.between(2'000, 10'000)};
-  if (scenario.calm) {  // nothing may be cut short
+  if (calm) {  // nothing may be cut short
     policy.straggler_min = Milliseconds{60'000};
     policy.deadlines = protocol::Deadlines{};
     policy.evidence.reset();
@@ -123,6 +126,9 @@ Policy draw_policy(Random& random, const Scenario& scenario, const PairSpec& pai
 
 void draw_pairs(Random& random, Scenario& scenario) {
   const std::int64_t pairs = random.chance(600) ? 1 : random.between(2, 3);
+  const bool all_calm = random.chance(kCalmPermille);
+  const bool one_suffers = random.chance(kIsolatedPermille);
+  for (std::int64_t p = 0; p < pairs; ++p) scenario.calm.push_back(all_calm || (one_suffers && p > 0));
   for (std::int64_t p = 0; p < pairs; ++p) {
     PairSpec pair;
     pair.name = fmt::format("pair{}", p);
@@ -143,8 +149,8 @@ void draw_pairs(Random& random, Scenario& scenario) {
     StoreSettings store;
     store.blind = random.chance(100);
     store.start_readable = random.chance(700);
-    pair.policy = draw_policy(random, scenario, pair, store);
-    if (!scenario.calm && random.chance(200)) {  // "auto": the machine has to ask
+    pair.policy = draw_policy(random, scenario.calm[static_cast<std::size_t>(p)], pair, store);
+    if (random.chance(200)) {  // "auto": the machine has to ask
       for (protocol::WorkerSpec& worker : pair.workers) worker.dialect.reset();
     }
     scenario.pairs.push_back(std::move(pair));
@@ -172,10 +178,13 @@ void draw_actions(Random& random, Scenario& scenario) {
     std::int64_t at = random.between(1, 500);
     scenario.actions.push_back({Instant{at}, ClientActionKind::connect, p});
     const std::int64_t count = random.between(2, 8);
+    const bool calm = scenario.calm[p];
     for (std::int64_t i = 0; i < count; ++i) {
       // Calm clients wait for one update before they ask for the next, the others don't.
-      at += scenario.calm ? random.between(150'000, 200'000) : random.chance(300) ? random.between(1, 3'000) : random.between(10'000, 90'000);
-      const ClientActionKind kind = scenario.calm ? ClientActionKind::request : draw_action(random);
+      at += calm ? random.between(150'000, 200'000) : random.chance(300) ? random.between(1, 3'000) : random.between(10'000, 90'000);
+      ClientActionKind kind = calm ? ClientActionKind::request : draw_action(random);
+      const bool caller = scenario.pairs[p].policy.pause == protocol::PauseOwner::caller;
+      if (caller && kind == ClientActionKind::request) kind = ClientActionKind::pause_first;
       scenario.actions.push_back({Instant{at}, kind, p});
       if (kind == ClientActionKind::remove) {
         scenario.actions.push_back({Instant{at + random.between(1, 60'000)}, ClientActionKind::connect, p});
@@ -184,21 +193,29 @@ void draw_actions(Random& random, Scenario& scenario) {
     latest = std::max(latest, at);
   }
   scenario.faults_end = Instant{latest + random.between(5'000, 90'000)};
-  scenario.shuts_down = !scenario.calm && random.chance(120);
+  const bool any_calm = std::find(scenario.calm.begin(), scenario.calm.end(), true) != scenario.calm.end();
+  scenario.shuts_down = !any_calm && random.chance(120);
   if (scenario.shuts_down) scenario.actions.push_back({Instant{random.between(1'000, latest + 20'000)}, ClientActionKind::shutdown, 0});
 }
 
 }  // namespace
 
+// Every name in a scenario holds its pair's.
+std::size_t Scenario::pair_of(std::string_view name) const {
+  for (std::size_t p = 0; p < pairs.size(); ++p) {
+    if (name.find(pairs[p].name) != std::string_view::npos) return p;
+  }
+  return 0;
+}
+
 Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults) {
   Scenario scenario;
   scenario.seed = seed;
-  scenario.calm = random.chance(kCalmPermille);
   scenario.dialects.sglang = sglang_traits(random);
   scenario.dialects.vllm = vllm_traits();
   draw_pairs(random, scenario);
   draw_actions(random, scenario);
-  if (!scenario.calm) draw_faults(random, faults);
+  draw_faults(random, faults);
   return scenario;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/fault.hpp"
@@ -28,7 +29,9 @@ struct EngineSpec {
 
 struct Scenario {
   std::uint64_t seed = 0;
-  bool calm = false;  // no faults and no clients that change their minds: everything must succeed
+  // Per pair: no fault strikes what belongs to it, and its clients don't change their minds. Everything must succeed there,
+  // whatever happens to the other pairs.
+  std::vector<bool> calm;
   std::vector<EngineSpec> engines;
   std::vector<protocol::PairSpec> pairs;
   std::vector<StoreSettings> stores;  // one per pair
@@ -36,6 +39,10 @@ struct Scenario {
   protocol::Dialects dialects;
   Instant faults_end;
   bool shuts_down = false;
+
+  // The pair whose engine, trainer, directory or save_path this is.
+  std::size_t pair_of(std::string_view name) const;
+  bool is_calm(std::string_view name) const { return calm[pair_of(name)]; }
 };
 
 // Also sets the rates of `faults`.

@@ -15,24 +15,27 @@ Store::Store(Random& random, Faults& faults, Scheduler& scheduler, Post post)
   directories_.emplace(start.path, start);
 }
 
-std::int64_t Store::delay() {
-  if (faults_.strikes(Fault::slow_store)) return random_.between(5'000, 120'000);
+bool Store::strikes(Fault fault, const std::string& save_path) { return !settings_[save_path].calm && faults_.strikes(fault); }
+
+std::int64_t Store::delay(const std::string& save_path) {
+  if (strikes(Fault::slow_store, save_path)) return random_.between(5'000, 120'000);
   return random_.between(1, 400);
 }
 
 void Store::prepare(const protocol::Prepare& effect) {
-  if (faults_.strikes(Fault::disk_full)) {
-    scheduler_.after(delay(), [this, update = effect.update] {
+  if (strikes(Fault::disk_full, effect.save_path)) {
+    scheduler_.after(delay(effect.save_path), [this, update = effect.update] {
       post_(protocol::Prepared{update, Error{ErrorCode::storage_full, "no space for the version"}});
     });
     return;
   }
-  scheduler_.after(delay(), [this, effect] {
+  scheduler_.after(delay(effect.save_path), [this, effect] {
     Directory made;
     made.path = fmt::format("{}/weight_update_v{}.L{}.a{}", effect.save_path, effect.version, effect.lineage, effect.attempt);
+    made.save_path = effect.save_path;
     made.blind = settings_[effect.save_path].blind;
     made.vacuous = random_.chance(150);
-    made.layout_changed = faults_.strikes(Fault::layout_change);
+    made.layout_changed = strikes(Fault::layout_change, effect.save_path);
     if (directories_.count(made.path) > 0) made.path += fmt::format(".n{}", directories_.size());  // a name is used once, ever
     const std::string path = made.path;
     directories_.emplace(path, std::move(made));
@@ -42,9 +45,10 @@ void Store::prepare(const protocol::Prepare& effect) {
 
 std::string Store::hand_over(const std::string& save_path) {
   Directory handed;
-  handed.path = fmt::format("/external/{}", directories_.size());
+  handed.path = fmt::format("/external{}/{}", save_path, directories_.size());
   handed.content = next_content_++;
   handed.ours = false;
+  handed.save_path = save_path;
   handed.blind = settings_[save_path].blind;
   const std::string path = handed.path;
   directories_.emplace(path, std::move(handed));
@@ -58,8 +62,8 @@ void Store::rank_saved(const std::string& path, int ranks) {
 }
 
 void Store::seal(const protocol::Seal& effect) {
-  const bool bad = faults_.strikes(Fault::bad_checkpoint);
-  scheduler_.after(delay(), [this, effect, bad] {
+  const bool bad = strikes(Fault::bad_checkpoint, effect.save_path);
+  scheduler_.after(delay(effect.save_path), [this, effect, bad] {
     const auto it = directories_.find(effect.directory);
     if (it == directories_.end() || it->second.discarded || bad || it->second.content < 0) {
       post_(protocol::Sealed{effect.update, Error{ErrorCode::checkpoint_invalid, "not a whole checkpoint: " + effect.directory}});
@@ -90,8 +94,10 @@ void Store::seal(const protocol::Seal& effect) {
 }
 
 void Store::digest(const protocol::ComputeDigest& effect) {
-  const bool fails = faults_.strikes(Fault::digest_fail);
-  scheduler_.after(delay() * 3, [this, effect, fails] {
+  const Directory* read = find(effect.directory);
+  const std::string save_path = read == nullptr ? "" : read->save_path;
+  const bool fails = strikes(Fault::digest_fail, save_path);
+  scheduler_.after(delay(save_path) * 3, [this, effect, fails] {
     const Directory* directory = find(effect.directory);
     if (fails || directory == nullptr || directory->discarded || directory->blind) {
       post_(protocol::DigestDone{effect.update, Error{ErrorCode::storage_failed, "can't read " + effect.directory}});

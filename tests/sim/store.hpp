@@ -20,6 +20,7 @@ struct Directory {
   std::string path;
   std::int64_t content = -1;  // a number for the bytes in it: equal numbers, equal bytes; -1: nothing whole
   bool ours = true;
+  std::string save_path;
   bool blind = false;  // can't be seen from the gateway
   bool sealed = false;
   bool discarded = false;
@@ -31,6 +32,7 @@ struct Directory {
 struct StoreSettings {  // of one save_path
   bool blind = false;
   bool start_readable = true;
+  bool calm = false;  // no fault strikes here
 };
 
 class Store {
@@ -52,7 +54,8 @@ class Store {
   const std::map<std::string, Directory>& directories() const { return directories_; }
 
  private:
-  std::int64_t delay();
+  bool strikes(Fault fault, const std::string& save_path);
+  std::int64_t delay(const std::string& save_path);
   std::map<std::string, StoreSettings> settings_;  // by save_path
   Random& random_;
   Faults& faults_;

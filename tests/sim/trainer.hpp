@@ -30,7 +30,7 @@ class TrainerGroup {
   void hang(protocol::CallId call);
 
   Random& random_;
-  Faults& faults_;
+  Faults& faults_;  // of its pair
   Scheduler& scheduler_;
   Store& store_;
   const Trace& trace_;

@@ -26,17 +26,23 @@ World::World(std::uint64_t seed, Coverage& coverage, std::FILE* story)
     : coverage_(coverage),
       random_(seed),
       faults_(random_, coverage.faults),
+      no_faults_(random_, coverage.faults),
       trace_(scheduler_, story),
       scenario_(draw_scenario(seed, random_, faults_)),
       store_(random_, faults_, scheduler_, [this](protocol::EventBody event) { post(std::move(event)); }),
-      network_(scenario_, random_, faults_, scheduler_, store_, trace_,
+      network_(scenario_, random_, faults_, no_faults_, scheduler_, store_, trace_,
                [this](protocol::CallId call, Outcome outcome) { post(protocol::CallEnded{call, std::move(outcome)}); }),
-      trainers_(random_, faults_, scheduler_, store_, trace_, [this](protocol::EventBody event) { post(std::move(event)); }),
       clients_(scenario_, random_, network_, store_, scheduler_, trace_, [this](protocol::EventBody event) { post(std::move(event)); }),
       invariants_(Witness{scenario_, scheduler_, network_, store_, clients_, trace_, coverage}),
       driver_(first_state(), scenario_.dialects, *this) {
   invariants_.watch(driver_);
-  for (std::size_t i = 0; i < scenario_.pairs.size(); ++i) store_.add_save_path(scenario_.pairs[i].save_path, scenario_.stores[i]);
+  for (std::size_t i = 0; i < scenario_.pairs.size(); ++i) {
+    StoreSettings settings = scenario_.stores[i];
+    settings.calm = scenario_.calm[i];
+    store_.add_save_path(scenario_.pairs[i].save_path, settings);
+    trainers_.push_back(std::make_unique<TrainerGroup>(random_, settings.calm ? no_faults_ : faults_, scheduler_, store_, trace_,
+                                                       [this](protocol::EventBody event) { post(std::move(event)); }));
+  }
 }
 
 void World::post(protocol::EventBody event) {
@@ -122,23 +128,20 @@ void World::perform(protocol::Effect effect) {
 void World::perform_call(const protocol::Call& call) {
   Engine* engine = network_.find(call.worker);
   const bool loads = changes_weights(call.operation.kind);
-  if (loads && faults_.strikes(Fault::foreign_resume)) {
+  Faults& faults = scenario_.is_calm(call.worker) ? no_faults_ : faults_;
+  if (loads && faults.strikes(Fault::foreign_resume)) {
     scheduler_.after(random_.between(1, 8'000), [engine] { engine->foreign_resume(); });
   }
-  if (faults_.strikes(Fault::foreign_label)) {
+  if (faults.strikes(Fault::foreign_label)) {
     scheduler_.after(random_.between(1, 8'000), [engine] { engine->foreign_label(); });
   }
   network_.start(call);
 }
 
 void World::perform_save(const protocol::TriggerSave& save) {
-  for (const protocol::PairSpec& pair : scenario_.pairs) {
-    const bool owns = std::find(pair.trainer_urls.begin(), pair.trainer_urls.end(), save.trainer) != pair.trainer_urls.end();
-    if (!owns) continue;
-    trainers_.save(save, pair.save_trigger == protocol::SaveTrigger::rank0 ? 1 : static_cast<int>(pair.trainer_urls.size()));
-    return;
-  }
-  throw Violation{0, "a save of an unknown trainer " + save.trainer};
+  const std::size_t pair = scenario_.pair_of(save.trainer);
+  const protocol::PairSpec& spec = scenario_.pairs[pair];
+  trainers_[pair]->save(save, spec.save_trigger == protocol::SaveTrigger::rank0 ? 1 : static_cast<int>(spec.trainer_urls.size()));
 }
 
 void World::start_timer(const protocol::StartTimer& timer) {
@@ -150,12 +153,21 @@ void World::start_timer(const protocol::StartTimer& timer) {
 
 void World::act(const ClientAction& action) {
   if (invariants_.stopped()) return;
-  if (action.kind == ClientActionKind::request && faults_.strikes(Fault::foreign_pause)) {
+  if (!scenario_.calm[action.pair] && action.kind == ClientActionKind::request && faults_.strikes(Fault::foreign_pause)) {
     const std::vector<protocol::WorkerSpec>& workers = scenario_.pairs[action.pair].workers;
     Engine* engine = network_.find(random_.pick(workers).url);
     scheduler_.after(random_.between(0, 3'000), [engine] { engine->foreign_pause(); });
   }
   clients_.act(action);
+}
+
+// Processes also end while nobody asks anything of them.
+void World::schedule_restarts() {
+  if (!faults_.enabled(Fault::restart)) return;
+  for (Engine& engine : network_.engines()) {
+    if (scenario_.is_calm(engine.url()) || !random_.chance(300)) continue;
+    scheduler_.at(Instant{random_.between(0, scenario_.faults_end.ms)}, [&engine] { engine.die("restart in peace"); });
+  }
 }
 
 // By when everything must have come to rest: each update that may wait, one after the other.
@@ -172,9 +184,9 @@ void World::tell_scenario() const {
   if (!trace_.on()) return;
   for (const protocol::PairSpec& pair : scenario_.pairs) {
     const protocol::Policy& p = pair.policy;
-    trace_.line("{}: {} workers, {} ranks, quorum {}/{}, {}, canary {}, max_lag {}, pause {}, window {}, evidence {}, digest {}{}", pair.name,
-                pair.workers.size(), pair.trainer_urls.size(), static_cast<int>(p.quorum.kind), p.quorum.count, name(p.on_failure), p.canary,
-                p.max_lag, name(p.pause_mode), p.load_window, p.evidence ? name(*p.evidence) : "best", name(p.digest),
+    trace_.line("{}{}: {} workers, {} ranks, quorum {}/{}, {}, canary {}, max_lag {}, pause {} {}, window {}, evidence {}, digest {}{}",
+                pair.name, scenario_.is_calm(pair.name) ? " (calm)" : "", pair.workers.size(), pair.trainer_urls.size(), static_cast<int>(p.quorum.kind), p.quorum.count, name(p.on_failure), p.canary,
+                p.max_lag, name(p.pause), name(p.pause_mode), p.load_window, p.evidence ? name(*p.evidence) : "best", name(p.digest),
                 p.allow_layout_change ? ", layout may change" : "");
   }
   for (std::size_t i = 0; i < kFaults; ++i) {
@@ -187,6 +199,7 @@ void World::run() {
   ++coverage_.runs;
   tell_scenario();
   for (const ClientAction& action : scenario_.actions) scheduler_.at(action.at, [this, action] { act(action); });
+  schedule_restarts();
   scheduler_.at(scenario_.faults_end, [this] {
     trace_.line("faults stop");
     faults_.stop();

@@ -53,17 +53,19 @@ class World final : public protocol::Ports {
   void perform_save(const protocol::TriggerSave& save);
   void start_timer(const protocol::StartTimer& timer);
   void act(const ClientAction& action);
+  void schedule_restarts();
   Instant patience() const;
 
   Coverage& coverage_;
   Random random_;
   Faults faults_;
+  Faults no_faults_;  // for what belongs to a calm pair
   Scheduler scheduler_;
   Trace trace_;
   Scenario scenario_;
   Store store_;
   Network network_;
-  TrainerGroup trainers_;
+  std::vector<std::unique_ptr<TrainerGroup>> trainers_;  // one per pair
   Clients clients_;
   Invariants invariants_;
   protocol::Driver driver_;
