@@ -160,6 +160,17 @@ void Invariants::check_lag(const protocol::Worker& worker) {
                                  pair.spec.policy.max_lag)};
 }
 
+// A committed version, or what a worker of the pair held when it was registered.
+bool Invariants::may_be_last_good(const std::string& pair, std::int64_t content) const {
+  if (content == kStartContent) return true;
+  const auto book = pairs_.find(pair);
+  if (book != pairs_.end() && book->second.contents.count(content) > 0) return true;
+  return std::any_of(state().workers.begin(), state().workers.end(), [&](const auto& entry) {
+    const auto own = books_.find(entry.first);
+    return entry.second.pair == pair && own != books_.end() && own->second.baseline == content;
+  });
+}
+
 void Invariants::check_pair(const std::string& name, const protocol::Pair& pair) {
   PairBook& book = pairs_[name];
   const bool changed = pair.committed && (!book.pointer || !book.pointer->same_version(*pair.committed) ||
@@ -177,7 +188,7 @@ void Invariants::check_pair(const std::string& name, const protocol::Pair& pair)
   if (pair.last_good && discarded_.count(pair.last_good->directory) > 0) {
     throw Violation{12, fmt::format("the last good version of {} was discarded", name)};
   }
-  if (pair.last_good && pair.last_good->directory != kStartPath && pairs_[name].contents.count(content_of(pair.last_good->directory)) == 0) {
+  if (pair.last_good && !may_be_last_good(name, content_of(pair.last_good->directory))) {
     throw Violation{12, fmt::format("the last good version of {} was never committed", name)};
   }
   if (w_.scheduler.steps() % 32 != 0) return;

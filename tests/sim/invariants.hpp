@@ -102,6 +102,7 @@ class Invariants {
   void check_ready(const protocol::Worker& worker);
   void check_lag(const protocol::Worker& worker);
   int members_of(const protocol::Update& update) const;
+  bool may_be_last_good(const std::string& pair, std::int64_t content) const;
   void check_pair(const std::string& name, const protocol::Pair& pair);
   void check_verdicts(const protocol::Update& update);
   void check_time(const protocol::Update& update);

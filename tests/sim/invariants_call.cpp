@@ -102,20 +102,22 @@ void Invariants::check_load(const protocol::Call& call) {
     throw Violation{12, fmt::format("{} is told '{}' before it is sealed", call.worker, directory)};
   }
   if (discarded_.count(directory) > 0) throw Violation{12, fmt::format("{} is told '{}', which was discarded", call.worker, directory)};
-  const StoreSettings& store = w_.scenario.stores[w_.scenario.pair_of(call.worker)];
+  const auto update = state().updates.find(call.update);
+  if (update == state().updates.end()) return;
+  const StoreSettings& store = w_.scenario.stores[w_.scenario.pair_of(update->second.pair)];
   if (directory == kStartPath && (store.blind || !store.start_readable)) {
     throw Violation{12, fmt::format("{} is told the start model, which nobody inspected", call.worker)};
   }
-  const auto update = state().updates.find(call.update);
-  if (update == state().updates.end() || directory != update->second.version.directory) return;
+  if (directory != update->second.version.directory) return;
   check_canary(call, update->second);
   check_window(call, update->second);
 }
 
-// Of each dialect `canary` workers load first; nobody else does before they are verified.
+// Of each dialect `canary` members load first; nobody else does before they are verified. (Extras are out of service already.)
 void Invariants::check_canary(const protocol::Call& call, const protocol::Update& update) {
   if (update.state != protocol::UpdateState::loading && update.state != protocol::UpdateState::verifying) return;
-  if (update.policy.canary <= 0) return;
+  const auto own = update.targets.find(call.worker);
+  if (update.policy.canary <= 0 || own == update.targets.end() || own->second.role == protocol::Role::extra) return;
   std::vector<std::string>& first = canaries_[{update.id, w_.network.find(call.worker)->kind()}];
   if (std::find(first.begin(), first.end(), call.worker) != first.end()) return;
   if (first.size() < static_cast<std::size_t>(update.policy.canary)) {
