@@ -54,7 +54,8 @@ void Clients::request(std::size_t pair, std::int64_t version, std::string key, s
   view.last_key = std::move(key);
   view.last_version = version;
   view.last_path = std::move(path);
-  trace_.line("client asks {} for version {} (token {}, key '{}', path '{}')", event.pair, version, event.token, event.key, event.path);
+  trace_.line("client asks {} for version {} (token {}, key '{}', path '{}')", event.pair, version, event.token,
+              event.key, event.path);
   post_(std::move(event));
 }
 
@@ -98,13 +99,19 @@ void Clients::act(const ClientAction& action) {
   PairView& view = views_[action.pair];
   const std::string& name = scenario_.pairs[action.pair].name;
   switch (action.kind) {
-    case ClientActionKind::connect: connect(action.pair, false); break;
-    case ClientActionKind::reconnect: connect(action.pair, true); break;
+    case ClientActionKind::connect:
+      connect(action.pair, false);
+      break;
+    case ClientActionKind::reconnect:
+      connect(action.pair, true);
+      break;
     case ClientActionKind::request:
       view.version += random_.chance(150) ? 2 : 1;
       request(action.pair, view.version, random_.chance(700) ? fmt::format("k{}", ++keys_) : "", "");
       break;
-    case ClientActionKind::request_same_key: request(action.pair, view.last_version, view.last_key, view.last_path); break;
+    case ClientActionKind::request_same_key:
+      request(action.pair, view.last_version, view.last_key, view.last_path);
+      break;
     case ClientActionKind::request_same_version:
       request(action.pair, view.last_version, fmt::format("k{}", ++keys_), view.last_path);
       break;
@@ -112,7 +119,8 @@ void Clients::act(const ClientAction& action) {
       request(action.pair, view.version > 1 ? view.version - 1 : 0, fmt::format("k{}", ++keys_), "");
       break;
     case ClientActionKind::request_path:
-      request(action.pair, ++view.version, fmt::format("k{}", ++keys_), store_.hand_over(scenario_.pairs[action.pair].save_path));
+      request(action.pair, ++view.version, fmt::format("k{}", ++keys_),
+              store_.hand_over(scenario_.pairs[action.pair].save_path));
       break;
     case ClientActionKind::cancel:
       if (view.last_update.empty()) break;
@@ -122,8 +130,12 @@ void Clients::act(const ClientAction& action) {
       trace_.line("client removes {}", name);
       post_(protocol::RemovePair{token(AskKind::remove, action.pair), name});
       break;
-    case ClientActionKind::steal_worker: steal(action.pair); break;
-    case ClientActionKind::pause_first: pause_first(action.pair); break;
+    case ClientActionKind::steal_worker:
+      steal(action.pair);
+      break;
+    case ClientActionKind::pause_first:
+      pause_first(action.pair);
+      break;
     case ClientActionKind::shutdown:
       trace_.line("shutdown");
       shut_down_ = true;
@@ -161,7 +173,8 @@ void Clients::on_reply(const protocol::Reply& reply) {
   if (ask.key.empty()) return;
   const auto [known, fresh] = by_key_.emplace(std::pair{ask.pair, ask.key}, reply.update);
   if (!fresh && known->second != reply.update) {
-    throw Violation{9, fmt::format("key '{}' of {} is update {} and {}", ask.key, ask.pair, known->second, reply.update)};
+    throw Violation{9,
+                    fmt::format("key '{}' of {} is update {} and {}", ask.key, ask.pair, known->second, reply.update)};
   }
 }
 

@@ -1,5 +1,5 @@
-// The people and programs that use the gateway: they connect pairs, ask for updates, change their minds and repeat themselves.
-// Keeps what each was answered, for the invariants about clients.
+// The people and programs that use the gateway: they connect pairs, ask for updates, change their minds and repeat
+// themselves. Keeps what each was answered, for the invariants about clients.
 #pragma once
 
 #include <functional>
@@ -31,8 +31,8 @@ struct Ask {
 class Clients {
  public:
   using Post = std::function<void(protocol::EventBody)>;
-  Clients(const Scenario& scenario, Random& random, Network& network, Store& store, Scheduler& scheduler, const Trace& trace,
-          Post post);
+  Clients(const Scenario& scenario, Random& random, Network& network, Store& store, Scheduler& scheduler,
+          const Trace& trace, Post post);
 
   void act(const ClientAction& action);
   // Throws a Violation on an answer that the specification forbids.

@@ -1,4 +1,5 @@
-// What the runs have reached: plain counters, so that they can live in memory shared with the process that runs the seeds.
+// What the runs have reached: plain counters, so that they can live in memory shared with the process that runs the
+// seeds.
 #pragma once
 
 #include <cstdint>

@@ -86,7 +86,8 @@ void Engine::pump() {
   if (busy_ || queue_.empty()) return;
   busy_ = true;
   const Instant start = std::max(scheduler_.now(), frozen_until_);
-  scheduler_.at(start + Milliseconds{duration(queue_.front().operation.kind)}, [this, life = truth_.life] { finish(life); });
+  scheduler_.at(start + Milliseconds{duration(queue_.front().operation.kind)},
+                [this, life = truth_.life] { finish(life); });
 }
 
 void Engine::finish(int life) {
@@ -137,7 +138,9 @@ void Engine::freeze_for(std::int64_t ms) {
   trace_.line("engine {} is frozen until {}", url_, frozen_until_.ms);
 }
 
-void Engine::thaw() { frozen_until_ = std::min(frozen_until_, scheduler_.now()); }
+void Engine::thaw() {
+  frozen_until_ = std::min(frozen_until_, scheduler_.now());
+}
 
 // It runs: requests are served with what it holds.
 void Engine::run_or_die() {
@@ -183,13 +186,20 @@ Outcome Engine::perform(const Operation& operation) {
     case OperationKind::set_label:
       truth_.label = operation.label;
       return outcome;
-    case OperationKind::pause: return pause(operation);
-    case OperationKind::resume: return resume();
-    case OperationKind::load: return load(operation);
-    case OperationKind::load_empty: return load_empty();
-    case OperationKind::flush: return flush();
-    case OperationKind::verify: return verify(operation);
-    case OperationKind::probe: return probe();
+    case OperationKind::pause:
+      return pause(operation);
+    case OperationKind::resume:
+      return resume();
+    case OperationKind::load:
+      return load(operation);
+    case OperationKind::load_empty:
+      return load_empty();
+    case OperationKind::flush:
+      return flush();
+    case OperationKind::verify:
+      return verify(operation);
+    case OperationKind::probe:
+      return probe();
   }
   return outcome;
 }
@@ -264,7 +274,8 @@ Outcome Engine::load(const Operation& operation) {
   }
   set_weights(directory->content, false);
   truth_.model_path = operation.directory;
-  if (faults_.strikes(Fault::new_but_failed)) return failed(OutcomeKind::touched, "updated, but the cache was not flushed");
+  if (faults_.strikes(Fault::new_but_failed))
+    return failed(OutcomeKind::touched, "updated, but the cache was not flushed");
   if (traits_.load_sets_label && !operation.label.empty()) truth_.label = operation.label;
   return ok();
 }

@@ -1,9 +1,9 @@
 // A simulated inference engine: what it really holds, and what it does with the requests that reach it.
 //
-// Two kinds, by the measured contracts. SGLang-like: the HTTP process answers read_state, pause and resume by itself, all
-// else goes through the scheduler's queue; a failed load is harmless, fatal or torn. vLLM-like: one queue for everything,
-// a failed load leaves an engine that dies at the first token it generates. A request that has arrived goes on even when
-// its caller hangs up. Nothing here knows what the gateway believes.
+// Two kinds, by the measured contracts. SGLang-like: the HTTP process answers read_state, pause and resume by itself,
+// all else goes through the scheduler's queue; a failed load is harmless, fatal or torn. vLLM-like: one queue for
+// everything, a failed load leaves an engine that dies at the first token it generates. A request that has arrived goes
+// on even when its caller hangs up. Nothing here knows what the gateway believes.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ struct EngineTruth {
   int life = 0;             // one more with each process
   std::string incarnation;  // what it prints of its start time
   std::int64_t content = kStartContent;
-  bool torn = false;         // a mix, or half read
-  bool poisoned = false;     // it dies at the next token
-  bool needs_empty = false;  // only load_empty makes the next load possible
-  bool stuck = false;        // no load helps before a new process
+  bool torn = false;                     // a mix, or half read
+  bool poisoned = false;                 // it dies at the next token
+  bool needs_empty = false;              // only load_empty makes the next load possible
+  bool stuck = false;                    // no load helps before a new process
   Evidence visible_at = Evidence::spot;  // the weakest comparison that shows what is wrong, when torn
-  bool undetected = false;   // a verify answered ok though the weights are others: beyond the evidence asked
-  bool foreign = false;      // somebody else wrote its label in this life
+  bool undetected = false;  // a verify answered ok though the weights are others: beyond the evidence asked
+  bool foreign = false;     // somebody else wrote its label in this life
   std::string label;
   std::string model_path;
   bool paused = false;
-  bool foreign_paused = false;  // the pause is somebody else's
+  bool foreign_paused = false;          // the pause is somebody else's
   std::int64_t cached = kStartContent;  // whose prefixes are cached; -1: none
-  bool stale = false;           // it ran with caches of other weights
+  bool stale = false;                   // it ran with caches of other weights
 };
 
 class Engine {

@@ -1,7 +1,7 @@
 // The kinds of faults, how often each strikes in a run, and what a run is told about them.
 //
-// A run draws a few kinds and a rate for each (swarm testing: runs with few kinds reach deeper than runs with all). After
-// `stop()` nothing new goes wrong.
+// A run draws a few kinds and a rate for each (swarm testing: runs with few kinds reach deeper than runs with all).
+// After `stop()` nothing new goes wrong.
 #pragma once
 
 #include <array>
@@ -15,24 +15,24 @@ namespace weighlock::sim {
 
 enum class Fault : std::uint8_t {
   // the network between the gateway and an engine
-  refuse,         // connection refused: not sent
-  lose_request,   // the request never arrives; the caller sees a reset, or nothing
-  late_request,   // it arrives after the caller's patience
-  lose_answer,    // it took effect; the caller sees a reset, or nothing
+  refuse,        // connection refused: not sent
+  lose_request,  // the request never arrives; the caller sees a reset, or nothing
+  late_request,  // it arrives after the caller's patience
+  lose_answer,   // it took effect; the caller sees a reset, or nothing
   late_answer,
-  partition,      // no route for a while
+  partition,  // no route for a while
   // engines
-  reject,         // an operation fails and changes nothing (vLLM: a failed load is touched even so)
-  tear,           // a load fails half way
-  lie,            // a load answers ok, and the weights are the old ones or a mix
-  new_but_failed, // a load answers an error, and the weights are new
+  reject,          // an operation fails and changes nothing (vLLM: a failed load is touched even so)
+  tear,            // a load fails half way
+  lie,             // a load answers ok, and the weights are the old ones or a mix
+  new_but_failed,  // a load answers an error, and the weights are new
   die_in_load,
-  restart,        // the process ends at any operation and comes back with its start weights, running
-  never_back,     // ... and doesn't come back while faults last
+  restart,     // the process ends at any operation and comes back with its start weights, running
+  never_back,  // ... and doesn't come back while faults last
   slow,
   freeze,
-  stuck,          // a wrong shape: no load helps until a new process
-  flush_busy,     // a flush is refused because requests run
+  stuck,       // a wrong shape: no load helps until a new process
+  flush_busy,  // a flush is refused because requests run
   // other people
   foreign_resume,
   foreign_pause,
@@ -41,7 +41,7 @@ enum class Fault : std::uint8_t {
   save_fail,
   save_late,
   save_never,
-  save_reset,     // it saved; the answer is lost
+  save_reset,  // it saved; the answer is lost
   save_refuse,
   disk_full,
   bad_checkpoint,

@@ -115,7 +115,8 @@ void Invariants::check_ready(const protocol::Worker& worker) {
   }
   const auto owner = state().pairs.find(worker.pair);
   const bool caller = owner != state().pairs.end() && owner->second.spec.policy.pause == protocol::PauseOwner::caller;
-  if (book.paused_by_us && !caller && comparable(worker) && truth(worker.url).paused && !truth(worker.url).foreign_paused) {
+  if (book.paused_by_us && !caller && comparable(worker) && truth(worker.url).paused &&
+      !truth(worker.url).foreign_paused) {
     throw Violation{7, fmt::format("{} is ready, and paused by us", worker.url)};
   }
   if (book.loaded_by_us && comparable(worker)) {
@@ -129,14 +130,17 @@ void Invariants::check_ready(const protocol::Worker& worker) {
     }
     const auto pair = state().pairs.find(worker.pair);
     const bool keeps = pair != state().pairs.end() && pair->second.spec.policy.pause_mode == PauseMode::keep;
-    if (real.stale && !keeps) throw Violation{1, fmt::format("{} is ready and serves caches of other weights", worker.url)};
-    if (pair != state().pairs.end() && worker.version && worker.version->lineage != 0 && pair->second.spec.policy.evidence) {
+    if (real.stale && !keeps)
+      throw Violation{1, fmt::format("{} is ready and serves caches of other weights", worker.url)};
+    if (pair != state().pairs.end() && worker.version && worker.version->lineage != 0 &&
+        pair->second.spec.policy.evidence) {
       const Evidence asked = std::min(*pair->second.spec.policy.evidence, Evidence::checksum);
       const Directory* directory = w_.store.find(worker.version->directory);
       const bool vacuous = directory != nullptr && directory->vacuous;
       const bool probe = pair->second.spec.policy.evidence == Evidence::probe;
       if (!vacuous && !probe && worker.evidence < asked) {
-        throw Violation{1, fmt::format("{} is ready by '{}', the pair asks for '{}'", worker.url, name(worker.evidence), name(asked))};
+        throw Violation{1, fmt::format("{} is ready by '{}', the pair asks for '{}'", worker.url, name(worker.evidence),
+                                       name(asked))};
       }
     }
   }
@@ -178,10 +182,13 @@ void Invariants::check_pair(const std::string& name, const protocol::Pair& pair)
   if (book.pointer && !pair.committed) throw Violation{4, name + " has lost its committed version"};
   if (changed) {
     if (book.commits.empty() || !book.commits.back().same_version(*pair.committed)) {
-      throw Violation{3, fmt::format("{} points to version {} before its commit record is durable", name, pair.committed->version)};
+      throw Violation{
+          3, fmt::format("{} points to version {} before its commit record is durable", name, pair.committed->version)};
     }
-    if (book.pointer && book.pointer->lineage == pair.committed->lineage && book.pointer->version >= pair.committed->version) {
-      throw Violation{4, fmt::format("{} goes from version {} to {}", name, book.pointer->version, pair.committed->version)};
+    if (book.pointer && book.pointer->lineage == pair.committed->lineage &&
+        book.pointer->version >= pair.committed->version) {
+      throw Violation{
+          4, fmt::format("{} goes from version {} to {}", name, book.pointer->version, pair.committed->version)};
     }
     book.pointer = pair.committed;
   }
@@ -204,7 +211,9 @@ void Invariants::check_pair(const std::string& name, const protocol::Pair& pair)
 
 // What the machine says it has verified is so.
 void Invariants::check_verdicts(const protocol::Update& update) {
-  if (update.state != UpdateState::loading && update.state != UpdateState::verifying && update.state != UpdateState::committing) return;
+  if (update.state != UpdateState::loading && update.state != UpdateState::verifying &&
+      update.state != UpdateState::committing)
+    return;
   for (const auto& [url, target] : update.targets) {
     if (target.verdict != protocol::Verdict::verified || target.step != protocol::Step::judged) continue;
     const auto worker = state().workers.find(url);
@@ -256,10 +265,12 @@ void Invariants::check_commit(const Record& record) {
     if (target.role == protocol::Role::member && target.verdict == protocol::Verdict::verified) ++verified;
   }
   const int needed = quorum_needed(update.policy, members_of(update));
-  if (verified < needed) throw Violation{3, fmt::format("{} commits with {} of {} verified", record.pair, verified, needed)};
+  if (verified < needed)
+    throw Violation{3, fmt::format("{} commits with {} of {} verified", record.pair, verified, needed)};
   for (const VersionRef& earlier : pairs_[record.pair].commits) {
     if (earlier.same_version(update.version) && content_of(earlier.directory) != content_of(update.version.directory)) {
-      throw Violation{13, fmt::format("{} commits version {} again with other bytes", record.pair, update.version.version)};
+      throw Violation{13,
+                      fmt::format("{} commits version {} again with other bytes", record.pair, update.version.version)};
     }
   }
 }
@@ -279,7 +290,8 @@ void Invariants::check_quorum_at_end(const protocol::Update& update) {
   }
   const int needed = quorum_needed(update.policy, members_of(update));
   if (ready < needed) {
-    throw Violation{11, fmt::format("update {} is {} with {} of {} ready", update.id, name(update.state), ready, needed)};
+    throw Violation{11,
+                    fmt::format("update {} is {} with {} of {} ready", update.id, name(update.state), ready, needed)};
   }
 }
 

@@ -1,8 +1,8 @@
-// The invariants of design/protocol.md section 13, checked against the simulated truth after every event and before every
-// effect. Written from the specification alone: nothing here calls the machine or copies a decision of it.
+// The invariants of design/protocol.md section 13, checked against the simulated truth after every event and before
+// every effect. Written from the specification alone: nothing here calls the machine or copies a decision of it.
 //
-// It keeps its own books: which calls are open, which may still take effect, what was promised durably. Each check throws
-// a Violation that carries the number of the invariant.
+// It keeps its own books: which calls are open, which may still take effect, what was promised durably. Each check
+// throws a Violation that carries the number of the invariant.
 #pragma once
 
 #include <map>
@@ -57,12 +57,12 @@ class Invariants {
     std::string incarnation;  // of the engine, when it was sent
     bool connected = true;    // false: reset, or ended without telling
   };
-  struct Book {  // of one worker
-    std::vector<OpenCall> in_flight;   // at most one
-    std::vector<OpenCall> unresolved;  // given up or unknown: may still take effect
-    bool known = false;               // registered at the last look
+  struct Book {                             // of one worker
+    std::vector<OpenCall> in_flight;        // at most one
+    std::vector<OpenCall> unresolved;       // given up or unknown: may still take effect
+    bool known = false;                     // registered at the last look
     std::int64_t baseline = kStartContent;  // what it held when it was registered
-    bool loaded_by_us = false;        // since then
+    bool loaded_by_us = false;              // since then
     bool paused_by_us = false;
   };
   struct PairBook {
@@ -123,9 +123,11 @@ class Invariants {
   std::map<std::string, Book> books_;
   std::map<protocol::CallId, std::string> call_worker_;
   std::map<std::string, PairBook> pairs_;
-  std::map<std::pair<protocol::UpdateId, std::string>, int> intents_;  // (update, worker + operation) -> durable less used
-  std::set<std::pair<protocol::UpdateId, std::string>> loads_;         // (update, worker): a load was sent
-  std::map<std::pair<protocol::UpdateId, DialectKind>, std::vector<std::string>> canaries_;  // the first that were told to load
+  std::map<std::pair<protocol::UpdateId, std::string>, int>
+      intents_;                                                 // (update, worker + operation) -> durable less used
+  std::set<std::pair<protocol::UpdateId, std::string>> loads_;  // (update, worker): a load was sent
+  std::map<std::pair<protocol::UpdateId, DialectKind>, std::vector<std::string>>
+      canaries_;                                        // the first that were told to load
   std::map<protocol::UpdateId, std::string> prepared_;  // directories made for an update
   std::set<protocol::UpdateId> save_intents_, target_records_, commit_records_, end_records_, ended_;
   std::map<protocol::UpdateId, Instant> admitted_at_;

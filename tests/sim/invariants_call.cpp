@@ -16,11 +16,15 @@ namespace {
 
 constexpr std::int64_t kTrainerCollectiveTimeoutMs = 7'200'000;  // protocol.md section 5
 
-std::string key_of(const std::string& worker, std::string_view operation) { return fmt::format("{} {}", worker, operation); }
+std::string key_of(const std::string& worker, std::string_view operation) {
+  return fmt::format("{} {}", worker, operation);
+}
 
 }  // namespace
 
-bool changes_weights(OperationKind kind) { return kind == OperationKind::load || kind == OperationKind::load_empty; }
+bool changes_weights(OperationKind kind) {
+  return kind == OperationKind::load || kind == OperationKind::load_empty;
+}
 
 bool changes_engine(OperationKind kind) {
   return changes_weights(kind) || kind == OperationKind::pause || kind == OperationKind::set_label ||
@@ -46,7 +50,8 @@ void Invariants::check_call(const protocol::Call& call) {
     loads_.emplace(call.update, call.worker);
   }
   call_worker_[call.call] = call.worker;
-  book.in_flight.push_back(OpenCall{call.call, call.worker, call.operation, call.update, truth(call.worker).incarnation, true});
+  book.in_flight.push_back(
+      OpenCall{call.call, call.worker, call.operation, call.update, truth(call.worker).incarnation, true});
 }
 
 // A call that timed out keeps its connection for its own answer; the machine says so in its registry.
@@ -64,15 +69,16 @@ void Invariants::set_aside_given_up(const std::string& url, Book& book) {
 void Invariants::check_in_flight(const protocol::Call& call, const Book& book) {
   const std::string_view what = name(call.operation.kind);
   if (!book.in_flight.empty()) {
-    throw Violation{5, fmt::format("{} is sent to {} while call {} ({}) is open", what, call.worker, book.in_flight[0].call,
-                                   name(book.in_flight[0].operation.kind))};
+    throw Violation{5, fmt::format("{} is sent to {} while call {} ({}) is open", what, call.worker,
+                                   book.in_flight[0].call, name(book.in_flight[0].operation.kind))};
   }
   const bool reads = call.operation.kind == OperationKind::read_state || call.operation.kind == OperationKind::identify;
   if (book.unresolved.empty() || reads) return;
   const OpenCall& earlier = book.unresolved.front();
   if (call.operation.kind == OperationKind::barrier) {
     if (earlier.connected) {
-      throw Violation{5, fmt::format("a barrier is sent to {} while the connection of call {} is open", call.worker, earlier.call)};
+      throw Violation{
+          5, fmt::format("a barrier is sent to {} while the connection of call {} is open", call.worker, earlier.call)};
     }
     return;
   }
@@ -85,7 +91,8 @@ void Invariants::check_intent(const protocol::Call& call) {
   const auto it = intents_.find({call.update, key_of(call.worker, name(call.operation.kind))});
   if (it != intents_.end() && it->second > 0) {
     --it->second;
-  } else if (call.operation.kind != OperationKind::resume) {  // a resume after the commit or of an untouched worker needs none
+  } else if (call.operation.kind !=
+             OperationKind::resume) {  // a resume after the commit or of an untouched worker needs none
     throw Violation{6, fmt::format("{} of {} has no durable intent", name(call.operation.kind), call.worker)};
   }
   const auto update = state().updates.find(call.update);
@@ -101,7 +108,8 @@ void Invariants::check_load(const protocol::Call& call) {
   if (directory != kStartPath && sealed_.count(directory) == 0) {
     throw Violation{12, fmt::format("{} is told '{}' before it is sealed", call.worker, directory)};
   }
-  if (discarded_.count(directory) > 0) throw Violation{12, fmt::format("{} is told '{}', which was discarded", call.worker, directory)};
+  if (discarded_.count(directory) > 0)
+    throw Violation{12, fmt::format("{} is told '{}', which was discarded", call.worker, directory)};
   const auto update = state().updates.find(call.update);
   if (update == state().updates.end()) return;
   const StoreSettings& store = w_.scenario.stores[w_.scenario.pair_of(update->second.pair)];
@@ -113,7 +121,8 @@ void Invariants::check_load(const protocol::Call& call) {
   check_window(call, update->second);
 }
 
-// Of each dialect `canary` members load first; nobody else does before they are verified. (Extras are out of service already.)
+// Of each dialect `canary` members load first; nobody else does before they are verified. (Extras are out of service
+// already.)
 void Invariants::check_canary(const protocol::Call& call, const protocol::Update& update) {
   if (update.state != protocol::UpdateState::loading && update.state != protocol::UpdateState::verifying) return;
   const auto own = update.targets.find(call.worker);
@@ -151,7 +160,8 @@ void Invariants::check_pause_policy(const protocol::Call& call) const {
   if (found == state().updates.end() || found->second.kind != protocol::UpdateKind::update) return;
   const protocol::Update& update = found->second;
   if (changes_engine(call.operation.kind) && update.state <= protocol::UpdateState::preparing) {
-    throw Violation{7, fmt::format("{} of {} while update {} is {}", name(call.operation.kind), call.worker, update.id, name(update.state))};
+    throw Violation{7, fmt::format("{} of {} while update {} is {}", name(call.operation.kind), call.worker, update.id,
+                                   name(update.state))};
   }
   const bool switches = call.operation.kind == OperationKind::pause || call.operation.kind == OperationKind::resume;
   if (switches && update.policy.pause == protocol::PauseOwner::caller) {
@@ -169,11 +179,13 @@ void Invariants::check_resume(const protocol::Call& call, const Book& book) {
   if (!comparable(worker)) return;
   const EngineTruth& real = truth(call.worker);
   if (real.torn || real.poisoned) throw Violation{8, fmt::format("{} is torn in truth and resumed", call.worker)};
-  if (w_.network.load_pending(call.worker)) throw Violation{8, fmt::format("{} is resumed with a load in its queue", call.worker)};
+  if (w_.network.load_pending(call.worker))
+    throw Violation{8, fmt::format("{} is resumed with a load in its queue", call.worker)};
   const bool committed = real.content == kStartContent || real.content == book.baseline ||
                          pairs_[worker.pair].contents.count(real.content) > 0;
   if (!committed) {
-    throw Violation{2, fmt::format("{} is resumed with weights {} that were never committed", call.worker, real.content)};
+    throw Violation{2,
+                    fmt::format("{} is resumed with weights {} that were never committed", call.worker, real.content)};
   }
 }
 
@@ -183,7 +195,8 @@ void Invariants::check_owner(const protocol::Call& call) {
   const auto worker = state().workers.find(call.worker);
   if (update == state().updates.end() || worker == state().workers.end()) return;
   if (worker->second.pair.empty() || worker->second.pair == update->second.pair) return;
-  throw Violation{15, fmt::format("update {} of {} asks {} of {}", call.update, update->second.pair, call.worker, worker->second.pair)};
+  throw Violation{15, fmt::format("update {} of {} asks {} of {}", call.update, update->second.pair, call.worker,
+                                  worker->second.pair)};
 }
 
 void Invariants::on_cancel(CallId call) {
@@ -200,7 +213,8 @@ void Invariants::on_cancel(CallId call) {
   if (changes_engine(open.operation.kind)) book.unresolved.push_back(std::move(open));
 }
 
-void Invariants::resolve_by_reading(Book& book, const std::string& worker, const OpenCall& call, const Outcome& outcome) {
+void Invariants::resolve_by_reading(Book& book, const std::string& worker, const OpenCall& call,
+                                    const Outcome& outcome) {
   if (!outcome.reading) return;
   const DialectTraits& traits = w_.scenario.dialects.of(w_.network.find(worker)->kind());
   const bool passed = call.operation.kind == OperationKind::barrier && outcome.ok();
@@ -239,7 +253,8 @@ void Invariants::check_save(const protocol::TriggerSave& save) {
       throw Violation{10, fmt::format("{} is asked twice to save {}", save.trainer, save.directory)};
     }
     if (!earlier.ended && (now - earlier.since).count() < kTrainerCollectiveTimeoutMs) {
-      throw Violation{10, fmt::format("{} is asked to save while its save of {} hasn't ended", save.trainer, earlier.directory)};
+      throw Violation{
+          10, fmt::format("{} is asked to save while its save of {} hasn't ended", save.trainer, earlier.directory)};
     }
   }
   if (discarded_.count(save.directory) > 0) throw Violation{12, "a save into a discarded directory " + save.directory};
@@ -259,14 +274,16 @@ void Invariants::check_seal(const protocol::Seal& seal) {
   for (const auto& [call, save] : saves_) {
     if (save.directory != seal.directory) continue;
     if (!save.ended || save.kind != SaveOutcomeKind::ok) {
-      throw Violation{12, fmt::format("{} is sealed although {} didn't say that it saved", seal.directory, save.trainer)};
+      throw Violation{12,
+                      fmt::format("{} is sealed although {} didn't say that it saved", seal.directory, save.trainer)};
     }
   }
 }
 
 void Invariants::check_discard(const protocol::Discard& discard) {
   const Directory* directory = w_.store.find(discard.directory);
-  if (directory != nullptr && !directory->ours) throw Violation{12, "somebody else's directory is discarded: " + discard.directory};
+  if (directory != nullptr && !directory->ours)
+    throw Violation{12, "somebody else's directory is discarded: " + discard.directory};
   for (const auto& [name, pair] : state().pairs) {
     const bool held = (pair.committed && pair.committed->directory == discard.directory) ||
                       (pair.last_good && pair.last_good->directory == discard.directory);
@@ -292,9 +309,15 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         }
         break;
       }
-      case RecordKind::save_intent: save_intents_.insert(record.update); break;
-      case RecordKind::targets: target_records_.insert(record.update); break;
-      case RecordKind::update_ended: end_records_.insert(record.update); break;
+      case RecordKind::save_intent:
+        save_intents_.insert(record.update);
+        break;
+      case RecordKind::targets:
+        target_records_.insert(record.update);
+        break;
+      case RecordKind::update_ended:
+        end_records_.insert(record.update);
+        break;
       case RecordKind::commit: {
         commit_records_.insert(record.update);
         const auto update = state().updates.find(record.update);
@@ -304,7 +327,8 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         book.contents.insert(content_of(update->second.version.directory));
         break;
       }
-      default: break;
+      default:
+        break;
     }
   }
 }

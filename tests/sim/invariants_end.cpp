@@ -18,7 +18,8 @@ void Invariants::check_ended(const protocol::UpdateEnded& effect) {
   }
   if (!ended_.insert(update.id).second) throw Violation{0, fmt::format("update {} ends twice", update.id)};
   if (update.kind == protocol::UpdateKind::update) ++w_.coverage.ended[static_cast<std::size_t>(update.state)];
-  if (end_records_.count(update.id) == 0) throw Violation{11, fmt::format("the end of update {} isn't durable", update.id)};
+  if (end_records_.count(update.id) == 0)
+    throw Violation{11, fmt::format("the end of update {} isn't durable", update.id)};
   check_outcome(update);
   check_targets_at_end(update);
 }
@@ -27,10 +28,11 @@ void Invariants::check_outcome(const protocol::Update& update) {
   if (update.kind != protocol::UpdateKind::update) return;
   const bool good = update.state == UpdateState::succeeded || update.state == UpdateState::degraded;
   const bool record = commit_records_.count(update.id) > 0;
-  if (!good && !update.error) throw Violation{11, fmt::format("update {} is {} without an error", update.id, name(update.state))};
+  if (!good && !update.error)
+    throw Violation{11, fmt::format("update {} is {} without an error", update.id, name(update.state))};
   if (update.committed && *update.committed != record && !(good && *update.committed)) {
-    throw Violation{11, fmt::format("update {} says committed={}, and its commit record is {}", update.id, *update.committed,
-                                    record ? "durable" : "missing")};
+    throw Violation{11, fmt::format("update {} says committed={}, and its commit record is {}", update.id,
+                                    *update.committed, record ? "durable" : "missing")};
   }
   if (!good && update.state != UpdateState::failed && record) {
     throw Violation{11, fmt::format("update {} is {} although it was committed", update.id, name(update.state))};
@@ -42,8 +44,10 @@ void Invariants::check_outcome(const protocol::Update& update) {
   }
   // The same bytes again: `ok` without touching an engine.
   const auto& commits = pairs_[update.pair].commits;
-  const bool same = std::any_of(commits.begin(), commits.end(), [&](const auto& c) { return c.same_version(update.version); });
-  if (!same) throw Violation{11, fmt::format("update {} is {} without a durable commit record", update.id, name(update.state))};
+  const bool same =
+      std::any_of(commits.begin(), commits.end(), [&](const auto& c) { return c.same_version(update.version); });
+  if (!same)
+    throw Violation{11, fmt::format("update {} is {} without a durable commit record", update.id, name(update.state))};
 }
 
 void Invariants::check_targets_at_end(const protocol::Update& update) {
@@ -55,12 +59,12 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
     if (taken) continue;  // the next update has it already
     // An extra that nothing was done to waits on for the reconciler.
     const bool waits = worker.state == WorkerState::joining && loads_.count({update.id, url}) == 0;
-    const bool rests =
-        waits || worker.state == WorkerState::ready || worker.state == WorkerState::quarantined ||
+    const bool rests = waits || worker.state == WorkerState::ready || worker.state == WorkerState::quarantined ||
                        worker.state == WorkerState::foreign || worker.state == WorkerState::gone ||
                        worker.state == WorkerState::abandoned;
     if (!rests) {
-      throw Violation{7, fmt::format("update {} is {} and {} is {}", update.id, name(update.state), url, name(worker.state))};
+      throw Violation{
+          7, fmt::format("update {} is {} and {} is {}", update.id, name(update.state), url, name(worker.state))};
     }
     if (worker.state != WorkerState::ready && !worker.cause) {
       throw Violation{7, fmt::format("{} is {} without a cause", url, name(worker.state))};
@@ -68,7 +72,8 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
     const EngineTruth& real = truth(url);
     const bool ours = real.paused && !real.foreign_paused && real.alive && real.incarnation == worker.incarnation;
     if (worker.state == WorkerState::ready && ours) {
-      throw Violation{7, fmt::format("update {} ended as {} and {} is ready, but merely paused", update.id, name(update.state), url)};
+      throw Violation{7, fmt::format("update {} ended as {} and {} is ready, but merely paused", update.id,
+                                     name(update.state), url)};
     }
     if (update.state == UpdateState::succeeded && worker.state != WorkerState::ready && target.included) {
       throw Violation{11, fmt::format("update {} succeeded and {} is {}", update.id, url, name(worker.state))};
@@ -88,19 +93,23 @@ std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
 // Where no fault strikes nothing may fail, whatever happens to the other pairs.
 std::string Invariants::unsettled_calm(const std::string& name) const {
   for (const auto& [token, ask] : w_.clients.asks()) {
-    if (ask.pair == name && ask.refused && ask.kind != AskKind::steal) return fmt::format("no fault, and the client with token {} was refused", token);
+    if (ask.pair == name && ask.refused && ask.kind != AskKind::steal)
+      return fmt::format("no fault, and the client with token {} was refused", token);
   }
   for (const auto& [id, update] : state().updates) {
     if (update.pair == name && update.kind == protocol::UpdateKind::update && update.state != UpdateState::succeeded) {
-      return fmt::format("no fault, and update {} is {}{}", id, protocol::name(update.state), update.error ? ": " + update.error->text() : "");
+      return fmt::format("no fault, and update {} is {}{}", id, protocol::name(update.state),
+                         update.error ? ": " + update.error->text() : "");
     }
   }
   const auto pair = state().pairs.find(name);
-  if (pair == state().pairs.end() || !pair->second.committed) return fmt::format("no fault, and {} has committed nothing", name);
+  if (pair == state().pairs.end() || !pair->second.committed)
+    return fmt::format("no fault, and {} has committed nothing", name);
   for (const auto& [url, worker] : state().workers) {
     if (worker.pair != name) continue;
     if (worker.state != WorkerState::ready || truth(url).content != content_of(pair->second.committed->directory)) {
-      return fmt::format("no fault, and {} is {} with weights {}", url, protocol::name(worker.state), truth(url).content);
+      return fmt::format("no fault, and {} is {} with weights {}", url, protocol::name(worker.state),
+                         truth(url).content);
     }
   }
   return "";
@@ -132,7 +141,8 @@ std::string Invariants::unsettled() const {
   if (!w_.network.quiet()) return "requests are on their way";
   for (const auto& [id, update] : state().updates) {
     if (!protocol::is_terminal(update.state)) return fmt::format("update {} is {}", id, name(update.state));
-    if (w_.clients.accepted(id) && ended_.count(id) == 0) return fmt::format("nobody was told the end of update {}", id);
+    if (w_.clients.accepted(id) && ended_.count(id) == 0)
+      return fmt::format("nobody was told the end of update {}", id);
   }
   if (std::string why = unsettled_clients(); !why.empty()) return why;
   if (w_.clients.shut_down() && !stopped_) return "not stopped";
@@ -142,7 +152,8 @@ std::string Invariants::unsettled() const {
   for (const auto& [url, book] : books_) {
     if (!book.paused_by_us || state().workers.count(url) > 0) continue;
     const EngineTruth& real = truth(url);
-    if (real.alive && real.paused && !real.foreign_paused) return fmt::format("{} was let go of while we held it paused", url);
+    if (real.alive && real.paused && !real.foreign_paused)
+      return fmt::format("{} was let go of while we held it paused", url);
   }
   for (std::size_t p = 0; p < w_.scenario.pairs.size(); ++p) {
     if (!w_.scenario.calm[p]) continue;

@@ -1,18 +1,20 @@
-// sim --seeds A..B [--keep-going] | --seed N [--trace] | --until-caught --bases B --runs R
+// sim --seeds A..B [--keep-going] [--coverage] [--twice]    run them; fail unless all was reached; run each twice and
+// compare sim --seed N [--trace]                                    one run, and its story sim --until-caught [--bases
+// B] [--runs R]                 fail unless each of B ranges of R seeds holds a violation
 //
-// Runs seeds in a child process, since a failed check of the machine aborts. What the child reaches is counted in memory that
-// both see. A seed that fails is run again with its story told, and the end of the story is printed.
+// Runs seeds in a child process, since a failed check of the machine aborts. What the child reaches is counted in
+// memory that both see. A seed that fails is run again with its story told, and the end of the story is printed.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <fmt/format.h>
 #include <map>
 #include <new>
 #include <string>
@@ -46,6 +48,7 @@ struct Options {
   std::uint64_t bases = 10;
   std::uint64_t runs = 300;
   bool require_coverage = false;
+  bool twice = false;
 };
 
 Shared* share() {
@@ -66,13 +69,20 @@ void note(Shared& shared, int invariant, std::uint64_t step, std::string_view te
 }
 
 // In the child.
-[[noreturn]] void run_seeds(std::uint64_t first, std::uint64_t last, Shared& shared, std::FILE* story) {
+[[noreturn]] void run_seeds(std::uint64_t first, std::uint64_t last, Shared& shared, std::FILE* story, bool twice) {
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     shared.seed = seed;
     alarm(kRunSecondsMax);
     World world(seed, shared.coverage, story);
     try {
       world.run();
+      if (twice) {
+        Coverage other;
+        World again(seed, other, nullptr);
+        again.run();
+        if (again.fingerprint() != world.fingerprint())
+          throw Violation{0, "two runs of this seed differ: the simulator isn't deterministic"};
+      }
     } catch (const Violation& violation) {
       note(shared, violation.invariant, world.steps(), violation.text);
       if (story != nullptr) fmt::print(story, "invariant {}: {}\n", violation.invariant, violation.text);
@@ -87,7 +97,7 @@ void note(Shared& shared, int invariant, std::uint64_t step, std::string_view te
 }
 
 // True if all seeds held. Else `shared` says which one failed and how.
-bool hold(std::uint64_t first, std::uint64_t last, Shared& shared, std::FILE* story, bool quiet) {
+bool hold(std::uint64_t first, std::uint64_t last, Shared& shared, std::FILE* story, bool quiet, bool twice = false) {
   note(shared, 0, 0, "");
   std::fflush(nullptr);
   const pid_t child = fork();
@@ -97,13 +107,14 @@ bool hold(std::uint64_t first, std::uint64_t last, Shared& shared, std::FILE* st
   }
   if (child == 0) {
     if (quiet) (void)!std::freopen("/dev/null", "w", stderr);
-    run_seeds(first, last, shared, story);
+    run_seeds(first, last, shared, story, twice);
   }
   int status = 0;
   waitpid(child, &status, 0);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
   if (WIFSIGNALED(status)) {
-    note(shared, 0, 0, fmt::format("the process ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status))));
+    note(shared, 0, 0,
+         fmt::format("the process ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status))));
   }
   return false;
 }
@@ -112,7 +123,8 @@ void tell_end_of_story(std::uint64_t seed) {
   std::FILE* story = std::tmpfile();
   if (story == nullptr) return;
   Shared* shared = share();
-  if (hold(seed, seed, *shared, story, false)) fmt::print("the second run of seed {} held: the simulator isn't deterministic\n", seed);
+  if (hold(seed, seed, *shared, story, false))
+    fmt::print("the second run of seed {} held: the simulator isn't deterministic\n", seed);
   std::rewind(story);
   std::deque<std::string> lines;
   char buffer[4096];
@@ -126,28 +138,35 @@ void tell_end_of_story(std::uint64_t seed) {
 }
 
 void print_failure(const Shared& shared) {
-  fmt::print("FAILED seed {} at step {}: invariant {}: {}\nreplay: sim --seed {} --trace\n", shared.seed, shared.step, shared.invariant,
-             shared.text, shared.seed);
+  fmt::print("FAILED seed {} at step {}: invariant {}: {}\nreplay: sim --seed {} --trace\n", shared.seed, shared.step,
+             shared.invariant, shared.text, shared.seed);
+}
+
+// The message without its numbers: failures of one kind are counted together.
+std::string kind_of(const Shared& shared) {
+  std::string kind = fmt::format("{}: ", shared.invariant);
+  for (const char c : std::string_view(shared.text)) {
+    if (c < '0' || c > '9') kind += c;
+  }
+  return kind;
 }
 
 int run_range(const Options& options) {
   Shared* shared = share();
-  std::map<std::string, std::pair<std::uint64_t, std::string>> kinds;  // message without its numbers -> how often, an example
+  std::map<std::string, std::pair<std::uint64_t, std::string>>
+      kinds;  // message without its numbers -> how often, an example
   std::uint64_t failures = 0;
   for (std::uint64_t seed = options.first; seed <= options.last;) {
-    if (hold(seed, options.last, *shared, options.trace ? stdout : nullptr, options.keep_going)) break;
+    if (hold(seed, options.last, *shared, options.trace ? stdout : nullptr, options.keep_going, options.twice)) break;
     ++failures;
     if (!options.keep_going) {
       print_failure(*shared);
       if (!options.trace) tell_end_of_story(shared->seed);
       return 1;
     }
-    std::string kind = fmt::format("{}: ", shared->invariant);
-    for (const char c : std::string_view(shared->text)) {
-      if (c < '0' || c > '9') kind += c;
-    }
-    auto& entry = kinds[kind];
-    if (++entry.first == 1) entry.second = fmt::format("seed {}: invariant {}: {}", shared->seed, shared->invariant, shared->text);
+    auto& entry = kinds[kind_of(*shared)];
+    if (++entry.first == 1)
+      entry.second = fmt::format("seed {}: invariant {}: {}", shared->seed, shared->invariant, shared->text);
     seed = shared->seed + 1;
   }
   for (const auto& [kind, entry] : kinds) fmt::print("{:>6} x {}\n", entry.first, entry.second);
@@ -166,7 +185,8 @@ int run_until_caught(const Options& options) {
       fmt::print("base {}: SURVIVED {} runs\n", base, options.runs);
       return 1;
     }
-    fmt::print("base {}: caught by run {}: invariant {}: {}\n", base, shared->seed - first + 1, shared->invariant, shared->text);
+    fmt::print("base {}: caught by run {}: invariant {}: {}\n", base, shared->seed - first + 1, shared->invariant,
+               shared->text);
   }
   return 0;
 }
@@ -199,6 +219,8 @@ Options parse(int argc, char** argv) {
       options.keep_going = true;
     } else if (flag == "--coverage") {
       options.require_coverage = true;
+    } else if (flag == "--twice") {
+      options.twice = true;
     } else if (flag == "--until-caught") {
       options.until_caught = true;
     } else if (flag == "--bases") {

@@ -13,15 +13,16 @@ constexpr std::int64_t kConnectTimeoutMs = 5'000;  // core/limits.hpp
 
 }  // namespace
 
-Network::Network(const Scenario& scenario, Random& random, Faults& faults, Faults& no_faults, Scheduler& scheduler, Store& store,
-                 const Trace& trace, Ended ended)
+Network::Network(const Scenario& scenario, Random& random, Faults& faults, Faults& no_faults, Scheduler& scheduler,
+                 Store& store, const Trace& trace, Ended ended)
     : random_(random), scheduler_(scheduler), trace_(trace), ended_(std::move(ended)) {
   for (const EngineSpec& spec : scenario.engines) {
     by_url_[spec.url] = engines_.size();
     faults_.push_back(scenario.is_calm(spec.url) ? &no_faults : &faults);
-    engines_.emplace_back(spec.url, spec.kind, scenario.dialects.of(spec.kind), random, *faults_.back(), scheduler, store, trace,
-                          [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
-                          [this](CallId call) { broken(call); });
+    engines_.emplace_back(
+        spec.url, spec.kind, scenario.dialects.of(spec.kind), random, *faults_.back(), scheduler, store, trace,
+        [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
+        [this](CallId call) { broken(call); });
   }
   last_delivered_.resize(engines_.size());
   cut_until_.resize(engines_.size());
@@ -115,7 +116,8 @@ void Network::answered(CallId call, Outcome outcome) {
     if (random_.chance(500)) reset(call, random_.between(1, 500));  // else nobody ever tells the caller
     return;
   }
-  const std::int64_t delay = faults(it->second).strikes(Fault::late_answer) ? random_.between(1'000, 120'000) : random_.between(1, 30);
+  const std::int64_t delay =
+      faults(it->second).strikes(Fault::late_answer) ? random_.between(1'000, 120'000) : random_.between(1, 30);
   tell(call, std::move(outcome), past_cut(it->second.engine, delay));
 }
 

@@ -1,7 +1,7 @@
 // Every request between the gateway and the engines: how it travels, what the caller sees, and what it can't know.
 //
-// The one assumption (protocol.md section 5): what was sent on a connection that was reset isn't delivered after a request
-// of a later connection was delivered.
+// The one assumption (protocol.md section 5): what was sent on a connection that was reset isn't delivered after a
+// request of a later connection was delivered.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace weighlock::sim {
 class Network {
  public:
   using Ended = std::function<void(protocol::CallId, Outcome)>;
-  Network(const Scenario& scenario, Random& random, Faults& faults, Faults& no_faults, Scheduler& scheduler, Store& store,
-          const Trace& trace, Ended ended);
+  Network(const Scenario& scenario, Random& random, Faults& faults, Faults& no_faults, Scheduler& scheduler,
+          Store& store, const Trace& trace, Ended ended);
 
   void start(const protocol::Call& call);
   void cancel(protocol::CallId call);
@@ -68,8 +68,8 @@ class Network {
   std::deque<Engine> engines_;
   std::unordered_map<std::string, std::size_t> by_url_;
   std::unordered_map<protocol::CallId, Flight> flights_;  // never iterated in a way that decides anything
-  std::vector<std::uint64_t> last_delivered_;             // per engine: number of the latest connection that got through
-  std::vector<Instant> cut_until_;                        // per engine: no route
+  std::vector<std::uint64_t> last_delivered_;  // per engine: number of the latest connection that got through
+  std::vector<Instant> cut_until_;             // per engine: no route
   std::uint64_t next_number_ = 1;
   std::size_t telling_ = 0;  // answers on their way
 };

@@ -1,4 +1,5 @@
-// The simulator's only source of chance: xoshiro256**, seeded by SplitMix64. The same seed gives the same run on every machine.
+// The simulator's only source of chance: xoshiro256**, seeded by SplitMix64. The same seed gives the same run on every
+// machine.
 #pragma once
 
 #include <cstddef>

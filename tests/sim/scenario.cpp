@@ -1,7 +1,7 @@
 #include "sim/scenario.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 namespace weighlock::sim {
 namespace {
@@ -144,7 +144,8 @@ void draw_pairs(Random& random, Scenario& scenario) {
       pair.workers.push_back(protocol::WorkerSpec{engine.url, engine.kind});
     }
     const std::int64_t ranks = random.between(1, 4);
-    for (std::int64_t r = 0; r < ranks; ++r) pair.trainer_urls.push_back(fmt::format("http://t{}.{}:9000", r, pair.name));
+    for (std::int64_t r = 0; r < ranks; ++r)
+      pair.trainer_urls.push_back(fmt::format("http://t{}.{}:9000", r, pair.name));
     if (random.chance(200)) pair.save_trigger = protocol::SaveTrigger::rank0;
     StoreSettings store;
     store.blind = random.chance(100);
@@ -181,7 +182,9 @@ void draw_actions(Random& random, Scenario& scenario) {
     const bool calm = scenario.calm[p];
     for (std::int64_t i = 0; i < count; ++i) {
       // Calm clients wait for one update before they ask for the next, the others don't.
-      at += calm ? random.between(150'000, 200'000) : random.chance(300) ? random.between(1, 3'000) : random.between(10'000, 90'000);
+      at += calm                 ? random.between(150'000, 200'000)
+            : random.chance(300) ? random.between(1, 3'000)
+                                 : random.between(10'000, 90'000);
       ClientActionKind kind = calm ? ClientActionKind::request : draw_action(random);
       const bool caller = scenario.pairs[p].policy.pause == protocol::PauseOwner::caller;
       if (caller && kind == ClientActionKind::request) kind = ClientActionKind::pause_first;
@@ -195,7 +198,8 @@ void draw_actions(Random& random, Scenario& scenario) {
   scenario.faults_end = Instant{latest + random.between(5'000, 90'000)};
   const bool any_calm = std::find(scenario.calm.begin(), scenario.calm.end(), true) != scenario.calm.end();
   scenario.shuts_down = !any_calm && random.chance(120);
-  if (scenario.shuts_down) scenario.actions.push_back({Instant{random.between(1'000, latest + 20'000)}, ClientActionKind::shutdown, 0});
+  if (scenario.shuts_down)
+    scenario.actions.push_back({Instant{random.between(1'000, latest + 20'000)}, ClientActionKind::shutdown, 0});
 }
 
 }  // namespace

@@ -12,8 +12,18 @@
 namespace weighlock::sim {
 
 enum class ClientActionKind {
-  connect, reconnect, request, request_same_key, request_same_version, request_lower, request_path,
-  cancel, remove, steal_worker, pause_first, shutdown,
+  connect,
+  reconnect,
+  request,
+  request_same_key,
+  request_same_version,
+  request_lower,
+  request_path,
+  cancel,
+  remove,
+  steal_worker,
+  pause_first,
+  shutdown,
 };
 
 struct ClientAction {
@@ -29,8 +39,8 @@ struct EngineSpec {
 
 struct Scenario {
   std::uint64_t seed = 0;
-  // Per pair: no fault strikes what belongs to it, and its clients don't change their minds. Everything must succeed there,
-  // whatever happens to the other pairs.
+  // Per pair: no fault strikes what belongs to it, and its clients don't change their minds. Everything must succeed
+  // there, whatever happens to the other pairs.
   std::vector<bool> calm;
   std::vector<EngineSpec> engines;
   std::vector<protocol::PairSpec> pairs;

@@ -15,7 +15,9 @@ Store::Store(Random& random, Faults& faults, Scheduler& scheduler, Post post)
   directories_.emplace(start.path, start);
 }
 
-bool Store::strikes(Fault fault, const std::string& save_path) { return !settings_[save_path].calm && faults_.strikes(fault); }
+bool Store::strikes(Fault fault, const std::string& save_path) {
+  return !settings_[save_path].calm && faults_.strikes(fault);
+}
 
 std::int64_t Store::delay(const std::string& save_path) {
   if (strikes(Fault::slow_store, save_path)) return random_.between(5'000, 120'000);
@@ -31,12 +33,14 @@ void Store::prepare(const protocol::Prepare& effect) {
   }
   scheduler_.after(delay(effect.save_path), [this, effect] {
     Directory made;
-    made.path = fmt::format("{}/weight_update_v{}.L{}.a{}", effect.save_path, effect.version, effect.lineage, effect.attempt);
+    made.path =
+        fmt::format("{}/weight_update_v{}.L{}.a{}", effect.save_path, effect.version, effect.lineage, effect.attempt);
     made.save_path = effect.save_path;
     made.blind = settings_[effect.save_path].blind;
     made.vacuous = random_.chance(150);
     made.layout_changed = strikes(Fault::layout_change, effect.save_path);
-    if (directories_.count(made.path) > 0) made.path += fmt::format(".n{}", directories_.size());  // a name is used once, ever
+    if (directories_.count(made.path) > 0)
+      made.path += fmt::format(".n{}", directories_.size());  // a name is used once, ever
     const std::string path = made.path;
     directories_.emplace(path, std::move(made));
     post_(protocol::Prepared{effect.update, path});
@@ -66,7 +70,8 @@ void Store::seal(const protocol::Seal& effect) {
   scheduler_.after(delay(effect.save_path), [this, effect, bad] {
     const auto it = directories_.find(effect.directory);
     if (it == directories_.end() || it->second.discarded || bad || it->second.content < 0) {
-      post_(protocol::Sealed{effect.update, Error{ErrorCode::checkpoint_invalid, "not a whole checkpoint: " + effect.directory}});
+      post_(protocol::Sealed{effect.update,
+                             Error{ErrorCode::checkpoint_invalid, "not a whole checkpoint: " + effect.directory}});
       return;
     }
     Directory& made = it->second;
@@ -85,7 +90,8 @@ void Store::seal(const protocol::Seal& effect) {
     version.differs_from_reference = !readable || reference->second.content != made.content;
     if (effect.digest_now && !settings.blind) version.digest = fmt::format("{:032x}", made.content);
     if (version.layout_changed && !effect.allow_layout_change) {
-      post_(protocol::Sealed{effect.update, Error{ErrorCode::checkpoint_layout_changed, "shapes differ: " + effect.directory}});
+      post_(protocol::Sealed{effect.update,
+                             Error{ErrorCode::checkpoint_layout_changed, "shapes differ: " + effect.directory}});
       return;
     }
     made.sealed = true;

@@ -1,8 +1,8 @@
 // The story of one run, a line an event. Off in ordinary runs: a failed seed is run again with it on.
 #pragma once
 
-#include <cstdio>
 #include <fmt/format.h>
+#include <cstdio>
 
 #include "sim/scheduler.hpp"
 

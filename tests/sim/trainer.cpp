@@ -6,7 +6,8 @@ namespace weighlock::sim {
 
 using protocol::SaveOutcomeKind;
 
-TrainerGroup::TrainerGroup(Random& random, Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace, Post post)
+TrainerGroup::TrainerGroup(Random& random, Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace,
+                           Post post)
     : random_(random), faults_(faults), scheduler_(scheduler), store_(store), trace_(trace), post_(std::move(post)) {}
 
 void TrainerGroup::end(protocol::CallId call, SaveOutcomeKind kind, std::string text, std::int64_t after) {
@@ -19,7 +20,8 @@ void TrainerGroup::end(protocol::CallId call, SaveOutcomeKind kind, std::string 
 // A collective that lost a rank: it stays in it until the library's own time-out, or until somebody kills the job.
 void TrainerGroup::hang(protocol::CallId call) {
   const std::int64_t after = random_.chance(500) ? random_.between(30'000, 600'000) : 7'200'000;
-  end(call, random_.chance(500) ? SaveOutcomeKind::failed : SaveOutcomeKind::unknown, "the collective timed out", after);
+  end(call, random_.chance(500) ? SaveOutcomeKind::failed : SaveOutcomeKind::unknown, "the collective timed out",
+      after);
 }
 
 void TrainerGroup::save(const protocol::TriggerSave& effect, int ranks) {

@@ -1,5 +1,5 @@
-// The training ranks of one pair. A save is a collective: it ends only when every expected rank was called; when one fails
-// the others hang in it.
+// The training ranks of one pair. A save is a collective: it ends only when every expected rank was called; when one
+// fails the others hang in it.
 #pragma once
 
 #include <map>

@@ -31,8 +31,11 @@ World::World(std::uint64_t seed, Coverage& coverage, std::FILE* story)
       scenario_(draw_scenario(seed, random_, faults_)),
       store_(random_, faults_, scheduler_, [this](protocol::EventBody event) { post(std::move(event)); }),
       network_(scenario_, random_, faults_, no_faults_, scheduler_, store_, trace_,
-               [this](protocol::CallId call, Outcome outcome) { post(protocol::CallEnded{call, std::move(outcome)}); }),
-      clients_(scenario_, random_, network_, store_, scheduler_, trace_, [this](protocol::EventBody event) { post(std::move(event)); }),
+               [this](protocol::CallId call, Outcome outcome) {
+                 post(protocol::CallEnded{call, std::move(outcome)});
+               }),
+      clients_(scenario_, random_, network_, store_, scheduler_, trace_,
+               [this](protocol::EventBody event) { post(std::move(event)); }),
       invariants_(Witness{scenario_, scheduler_, network_, store_, clients_, trace_, coverage}),
       driver_(first_state(), scenario_.dialects, *this) {
   invariants_.watch(driver_);
@@ -40,20 +43,27 @@ World::World(std::uint64_t seed, Coverage& coverage, std::FILE* story)
     StoreSettings settings = scenario_.stores[i];
     settings.calm = scenario_.calm[i];
     store_.add_save_path(scenario_.pairs[i].save_path, settings);
-    trainers_.push_back(std::make_unique<TrainerGroup>(random_, settings.calm ? no_faults_ : faults_, scheduler_, store_, trace_,
+    trainers_.push_back(std::make_unique<TrainerGroup>(random_, settings.calm ? no_faults_ : faults_, scheduler_,
+                                                       store_, trace_,
                                                        [this](protocol::EventBody event) { post(std::move(event)); }));
   }
 }
 
+void World::fold(std::uint64_t value) {
+  fingerprint_ = (fingerprint_ ^ value) * 0x100000001b3ULL;
+}
+
 void World::post(protocol::EventBody event) {
   if (invariants_.stopped()) return;
+  fold(event.index());
   invariants_.before_event(event);
   if (trace_.on()) {
     if (const auto* ended = std::get_if<protocol::CallEnded>(&event)) {
       trace_.line("-> call {} ended: {} {}{}", ended->call, name(ended->outcome.kind), ended->outcome.text,
-                  ended->outcome.reading ? fmt::format(" [{} '{}'{}]", ended->outcome.reading->incarnation, ended->outcome.reading->label,
-                                                       ended->outcome.reading->paused ? " paused" : "")
-                                         : "");
+                  ended->outcome.reading
+                      ? fmt::format(" [{} '{}'{}]", ended->outcome.reading->incarnation, ended->outcome.reading->label,
+                                    ended->outcome.reading->paused ? " paused" : "")
+                      : "");
     } else if (const auto* fired = std::get_if<protocol::TimerFired>(&event)) {
       trace_.line("-> timer {}", fired->timer);
     } else {
@@ -71,7 +81,8 @@ void World::append(std::vector<Record> group, std::function<void()> durable) {
   scheduler_.after(delay, [this, group = std::move(group), durable = std::move(durable)] {
     if (trace_.on()) {
       for (const Record& record : group) {
-        trace_.line("durable {} {} {} {} {}", name(record.kind), record.pair, record.update, record.worker, json::serialize(record.body));
+        trace_.line("durable {} {} {} {} {}", name(record.kind), record.pair, record.update, record.worker,
+                    json::serialize(record.body));
       }
     }
     appending_ = false;
@@ -83,8 +94,8 @@ void World::append(std::vector<Record> group, std::function<void()> durable) {
 void World::tell(const protocol::Effect& effect) const {
   if (!trace_.on()) return;
   if (const auto* call = std::get_if<protocol::Call>(&effect)) {
-    trace_.line("<- call {} {} {} {} '{}' {}", call->call, call->worker, name(call->operation.kind), call->operation.directory,
-                call->operation.label, call->update);
+    trace_.line("<- call {} {} {} {} '{}' {}", call->call, call->worker, name(call->operation.kind),
+                call->operation.directory, call->operation.label, call->update);
   } else if (const auto* cancel = std::get_if<protocol::Cancel>(&effect)) {
     trace_.line("<- cancel {}", cancel->call);
   } else if (const auto* save = std::get_if<protocol::TriggerSave>(&effect)) {
@@ -110,6 +121,8 @@ void World::tell(const protocol::Effect& effect) const {
 }
 
 void World::perform(protocol::Effect effect) {
+  fold(effect.index() + 100);
+  fold(static_cast<std::uint64_t>(scheduler_.now().ms));
   tell(effect);
   invariants_.before_effect(effect);
   if (const auto* call = std::get_if<protocol::Call>(&effect)) perform_call(*call);
@@ -141,7 +154,8 @@ void World::perform_call(const protocol::Call& call) {
 void World::perform_save(const protocol::TriggerSave& save) {
   const std::size_t pair = scenario_.pair_of(save.trainer);
   const protocol::PairSpec& spec = scenario_.pairs[pair];
-  trainers_[pair]->save(save, spec.save_trigger == protocol::SaveTrigger::rank0 ? 1 : static_cast<int>(spec.trainer_urls.size()));
+  trainers_[pair]->save(
+      save, spec.save_trigger == protocol::SaveTrigger::rank0 ? 1 : static_cast<int>(spec.trainer_urls.size()));
 }
 
 void World::start_timer(const protocol::StartTimer& timer) {
@@ -153,7 +167,8 @@ void World::start_timer(const protocol::StartTimer& timer) {
 
 void World::act(const ClientAction& action) {
   if (invariants_.stopped()) return;
-  if (!scenario_.calm[action.pair] && action.kind == ClientActionKind::request && faults_.strikes(Fault::foreign_pause)) {
+  if (!scenario_.calm[action.pair] && action.kind == ClientActionKind::request &&
+      faults_.strikes(Fault::foreign_pause)) {
     const std::vector<protocol::WorkerSpec>& workers = scenario_.pairs[action.pair].workers;
     Engine* engine = network_.find(random_.pick(workers).url);
     scheduler_.after(random_.between(0, 3'000), [engine] { engine->foreign_pause(); });
@@ -177,17 +192,21 @@ Instant World::patience() const {
     const protocol::Deadlines& d = pair.policy.deadlines;
     longest = std::max(longest, d.save + d.pause + 5 * d.load + 3 * d.verify + 3 * d.resume);
   }
-  return scenario_.faults_end + longest * static_cast<std::int64_t>(scenario_.actions.size() + 2) + Milliseconds{300'000};
+  return scenario_.faults_end + longest * static_cast<std::int64_t>(scenario_.actions.size() + 2) +
+         Milliseconds{300'000};
 }
 
 void World::tell_scenario() const {
   if (!trace_.on()) return;
   for (const protocol::PairSpec& pair : scenario_.pairs) {
     const protocol::Policy& p = pair.policy;
-    trace_.line("{}{}: {} workers, {} ranks, quorum {}/{}, {}, canary {}, max_lag {}, pause {} {}, window {}, evidence {}, digest {}{}",
-                pair.name, scenario_.is_calm(pair.name) ? " (calm)" : "", pair.workers.size(), pair.trainer_urls.size(), static_cast<int>(p.quorum.kind), p.quorum.count, name(p.on_failure), p.canary,
-                p.max_lag, name(p.pause), name(p.pause_mode), p.load_window, p.evidence ? name(*p.evidence) : "best", name(p.digest),
-                p.allow_layout_change ? ", layout may change" : "");
+    trace_.line(
+        "{}{}: {} workers, {} ranks, quorum {}/{}, {}, canary {}, max_lag {}, pause {} {}, window {}, evidence {}, "
+        "digest {}{}",
+        pair.name, scenario_.is_calm(pair.name) ? " (calm)" : "", pair.workers.size(), pair.trainer_urls.size(),
+        static_cast<int>(p.quorum.kind), p.quorum.count, name(p.on_failure), p.canary, p.max_lag, name(p.pause),
+        name(p.pause_mode), p.load_window, p.evidence ? name(*p.evidence) : "best", name(p.digest),
+        p.allow_layout_change ? ", layout may change" : "");
   }
   for (std::size_t i = 0; i < kFaults; ++i) {
     const auto fault = static_cast<Fault>(i);

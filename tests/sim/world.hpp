@@ -1,9 +1,12 @@
-// One seed's world: the real machine and the real driver among simulated engines, trainers, storage, journal and clients.
+// One seed's world: the real machine and the real driver among simulated engines, trainers, storage, journal and
+// clients.
 //
 // The fault model. Everything that this list doesn't name doesn't go wrong here.
-// * Network, per request: refused, lost, late, delivered though the caller saw a reset; per answer: lost, late. No route
+// * Network, per request: refused, lost, late, delivered though the caller saw a reset; per answer: lost, late. No
+// route
 //   to an engine for a while. Requests of a connection that was reset don't arrive after a later one's did.
-// * Engines: an operation is slow, is refused and changes nothing, or (loads) fails untouched, fails torn, answers ok and
+// * Engines: an operation is slow, is refused and changes nothing, or (loads) fails untouched, fails torn, answers ok
+// and
 //   did nothing or half, answers an error and did it all, or kills the process. A process ends at any request and comes
 //   back with another start time, its start weights and label, running; or it doesn't come back. Its scheduler freezes.
 //   A torn vLLM-like engine dies at the first token; some heal only by an empty load, some not at all.
@@ -40,6 +43,8 @@ class World final : public protocol::Ports {
 
   void run();  // throws Violation
   std::uint64_t steps() const { return scheduler_.steps(); }
+  // Of the kinds and times of all events and effects so far: equal for two runs of one seed.
+  std::uint64_t fingerprint() const { return fingerprint_; }
 
   Instant now() const override { return scheduler_.now(); }
   void append(std::vector<protocol::Record> group, std::function<void()> durable) override;
@@ -47,6 +52,7 @@ class World final : public protocol::Ports {
 
  private:
   void post(protocol::EventBody event);
+  void fold(std::uint64_t value);
   void tell(const protocol::Effect& effect) const;
   void tell_scenario() const;
   void perform_call(const protocol::Call& call);
@@ -71,6 +77,7 @@ class World final : public protocol::Ports {
   protocol::Driver driver_;
   std::unordered_set<protocol::TimerId> timers_;
   bool appending_ = false;
+  std::uint64_t fingerprint_ = 0xcbf29ce484222325ULL;
 };
 
 }  // namespace weighlock::sim
