@@ -25,7 +25,8 @@ std::string read_file(const std::filesystem::path& path) {
 std::string sha256(std::string_view bytes) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int length = 0;
-  WEIGHLOCK_CHECK(EVP_Digest(bytes.data(), bytes.size(), digest, &length, EVP_sha256(), nullptr) == 1, "OpenSSL has SHA-256");
+  WEIGHLOCK_CHECK(EVP_Digest(bytes.data(), bytes.size(), digest, &length, EVP_sha256(), nullptr) == 1,
+                  "OpenSSL has SHA-256");
   std::string hex;
   for (unsigned int i = 0; i < length; ++i) hex += fmt::format("{:02x}", digest[i]);
   return hex;
@@ -44,7 +45,8 @@ TensorExpectation expectation(std::string name, const json::value& entry, std::s
   tensor.name = std::move(name);
   tensor.dtype = std::string(find_string(entry, "dtype").value_or(""));
   WEIGHLOCK_CHECK(tensor.dtype == "BF16", "the contract suite's models are BF16");
-  for (const json::value& extent : find(entry, "shape")->get_array()) tensor.shape.push_back(extent.to_number<std::uint64_t>());
+  for (const json::value& extent : find(entry, "shape")->get_array())
+    tensor.shape.push_back(extent.to_number<std::uint64_t>());
   const json::array& offsets = find(entry, "data_offsets")->get_array();
   const auto begin = offsets.at(0).to_number<std::size_t>();
   const std::string_view bytes = data.substr(begin, offsets.at(1).to_number<std::size_t>() - begin);
@@ -74,7 +76,8 @@ std::shared_ptr<const Expectations> expectations_of(const std::string& directory
     WEIGHLOCK_CHECK(header.has_value(), "a safetensors header is JSON");
     for (const auto& entry : header->get_object()) {
       if (entry.key() == "__metadata__") continue;
-      made->tensors.push_back(expectation(std::string(entry.key().data(), entry.key().size()), entry.value(), all.substr(8 + length)));
+      made->tensors.push_back(
+          expectation(std::string(entry.key().data(), entry.key().size()), entry.value(), all.substr(8 + length)));
     }
   }
   return made;

@@ -58,7 +58,8 @@ struct Wire::Call::State {
   HttpClient::CallId id = 0;  // loop thread only
 };
 
-Wire::Call::Call(Wire& wire, HttpRequest request, HttpCallOptions options) : wire_(wire), state_(std::make_shared<State>()) {
+Wire::Call::Call(Wire& wire, HttpRequest request, HttpCallOptions options)
+    : wire_(wire), state_(std::make_shared<State>()) {
   wire_.loop_.post([&wire = wire_, state = state_, request = std::move(request), options]() mutable {
     state->id = wire.client_->send(wire.peer_, std::move(request), options, [state](HttpResult result) {
       const std::lock_guard lock(state->mutex);
@@ -117,9 +118,13 @@ void Running::converse(Milliseconds deadline) {
   promise_.set_value(std::get<Outcome>(turn));
 }
 
-bool Running::ended_within(Milliseconds longest) { return outcome_.wait_for(longest) == std::future_status::ready; }
+bool Running::ended_within(Milliseconds longest) {
+  return outcome_.wait_for(longest) == std::future_status::ready;
+}
 
-Outcome Running::wait() { return outcome_.get(); }
+Outcome Running::wait() {
+  return outcome_.get();
+}
 
 bool Running::has_sent_a_change() {
   const std::lock_guard lock(mutex_);
@@ -144,15 +149,17 @@ LiveEngine* LiveEngine::from_environment() {
     WEIGHLOCK_CHECK(parsed.has_value(), "WEIGHLOCK_ENGINE_URL is an http URL");
     WEIGHLOCK_CHECK(dialect.has_value(), "WEIGHLOCK_ENGINE_DIALECT is sglang or vllm");
     const auto pid = variable("WEIGHLOCK_ENGINE_PID");
-    return std::make_unique<LiveEngine>(
-        *parsed, *dialect,
-        Credentials{variable("WEIGHLOCK_ENGINE_ADMIN_KEY").value_or(""), variable("WEIGHLOCK_ENGINE_API_KEY").value_or("")},
-        pid ? std::optional<int>(std::stoi(*pid)) : std::nullopt);
+    return std::make_unique<LiveEngine>(*parsed, *dialect,
+                                        Credentials{variable("WEIGHLOCK_ENGINE_ADMIN_KEY").value_or(""),
+                                                    variable("WEIGHLOCK_ENGINE_API_KEY").value_or("")},
+                                        pid ? std::optional<int>(std::stoi(*pid)) : std::nullopt);
   }();
   return kEngine.get();
 }
 
-Outcome LiveEngine::run(EngineTask task, Milliseconds deadline) { return start(std::move(task), deadline)->wait(); }
+Outcome LiveEngine::run(EngineTask task, Milliseconds deadline) {
+  return start(std::move(task), deadline)->wait();
+}
 
 std::unique_ptr<Running> LiveEngine::start(EngineTask task, Milliseconds deadline) {
   task.credentials = credentials_;
@@ -169,7 +176,14 @@ std::unique_ptr<Wire::Call> LiveEngine::send(HttpRequest request, Milliseconds d
   return wire_.begin(std::move(request), {deadline, true});
 }
 
-void LiveEngine::freeze() { signal_tree(*pid_, SIGSTOP); }
-void LiveEngine::thaw() { signal_tree(*pid_, SIGCONT); }
+void LiveEngine::freeze() {
+  signal_tree(*pid_, SIGSTOP);
+}
+void LiveEngine::thaw() {
+  signal_tree(*pid_, SIGCONT);
+}
+void LiveEngine::kill() {
+  signal_tree(*pid_, SIGKILL);
+}
 
 }  // namespace weighlock::contract

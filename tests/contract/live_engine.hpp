@@ -1,8 +1,8 @@
 // A running engine, asked through the dialect layer over real HTTP.
 //
-// Which one: WEIGHLOCK_ENGINE_URL, WEIGHLOCK_ENGINE_DIALECT (sglang | vllm), WEIGHLOCK_ENGINE_PID (optional: the process that
-// computes, for freezing), WEIGHLOCK_ENGINE_ADMIN_KEY and WEIGHLOCK_ENGINE_API_KEY (optional).
-// Thread rule: one test thread; the HTTP client lives on a loop thread of its own.
+// Which one: WEIGHLOCK_ENGINE_URL, WEIGHLOCK_ENGINE_DIALECT (sglang | vllm), WEIGHLOCK_ENGINE_PID (optional: the
+// process that computes, for freezing), WEIGHLOCK_ENGINE_ADMIN_KEY and WEIGHLOCK_ENGINE_API_KEY (optional). Thread
+// rule: one test thread; the HTTP client lives on a loop thread of its own.
 #pragma once
 
 #include <condition_variable>
@@ -97,6 +97,7 @@ class LiveEngine {
   bool can_freeze() const { return pid_.has_value(); }
   void freeze();
   void thaw();
+  void kill();
 
  private:
   Wire wire_;

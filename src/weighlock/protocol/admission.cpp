@@ -76,10 +76,6 @@ void apply_spec(Context& context, const ConnectPair& event) {
   release_leaving(context, name, pair);
   pair.spec = event.spec;
   if (is_new || event.new_lineage) ++pair.lineage;
-  std::erase_if(pair.busy, [&](const auto& entry) {
-    const auto& urls = pair.spec.trainer_urls;
-    return std::find(urls.begin(), urls.end(), entry.first) == urls.end();
-  });
   for (const WorkerSpec& spec : event.spec.workers) {
     Worker& worker = context.state().workers[spec.url];
     if (worker.pair != name) {
@@ -302,7 +298,10 @@ void on_request(Context& context, const RequestUpdate& event) {
   if (auto error = refuse_request(context, event)) return reply(context, event.token, std::move(error));
   Pair& pair = context.state().pairs.at(event.pair);
   std::optional<Error> error;
-  if (const auto known = joined(context, pair, event, error)) return reply(context, event.token, std::move(error), *known);
+  if (const auto known = joined(context, pair, event, error)) {
+    if (!event.key.empty()) pair.keys.emplace(event.key, *known);
+    return reply(context, event.token, std::move(error), *known);
+  }
   if (pair.queue.size() >= limits::kQueuedUpdatesMax)
     return reply(context, event.token, error_of(ErrorCode::queue_full, fmt::format("pair '{}': {} updates wait already", event.pair,
                                                                                    pair.queue.size())));

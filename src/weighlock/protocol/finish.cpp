@@ -37,6 +37,7 @@ json::object outcome_body(Context& context, const Update& update) {
 }
 
 void finish_resuming(Context& context, Update& update) {
+  const bool all_asked = update.policy.on_failure == OnFailure::rollback_all;
   int members = 0;
   int ready = 0;
   bool everyone = true;
@@ -44,12 +45,12 @@ void finish_resuming(Context& context, Update& update) {
     const Worker& worker = context.worker_of(target);
     const bool serves = worker.state == WorkerState::ready && worker.version && worker.version->same_version(update.version);
     everyone = everyone && serves;
-    if (target.role != Role::member || target.counted_lost) continue;
+    if (target.role != Role::member || (target.counted_lost && !all_asked)) continue;
     ++members;
     ready += serves ? 1 : 0;
   }
   if (everyone) return end_update(context, update, UpdateState::succeeded, std::nullopt);
-  const int needed = update.policy.quorum.needed(members);
+  const int needed = all_asked ? std::max(1, members) : update.policy.quorum.needed(members);
   if (ready >= needed) return end_update(context, update, UpdateState::degraded, std::nullopt);
   end_update(context, update, UpdateState::failed,
              Error{ErrorCode::quorum_lost, fmt::format("pair '{}': v{}: committed, but only {} of {} workers came back, {} needed", update.pair,

@@ -93,9 +93,11 @@ void on_heal_verified(Context& context, Update& update, Target& target, const Ou
     return quarantine(context, update, target, context.cause(CauseCode::restarted, "heal: a new process answers; the one that loaded is gone"));
   }
   if (outcome.ok() && outcome.reading) {
-    if (!outcome.reading->paused && target.paused && target.repauses < kRepausesMax) {
+    const bool held = target.paused || target.was_paused;
+    if (!outcome.reading->paused && held && target.repauses < kRepausesMax) {
       ++target.repauses;
       target.paused = false;
+      target.was_paused = false;
       return start_heal(context, update, target, *target.goal);  // it ran while it was being healed: once more, paused
     }
     target.verdict = Verdict::verified;

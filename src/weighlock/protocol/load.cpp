@@ -252,6 +252,7 @@ void pause_again(Context& context, Update& update, Target& target) {
   context.record(RecordKind::worker_state, update, target.worker,
                  {{"state", "continued_by_other"}, {"message", "it was running although its load had begun; paused again"}});
   target.pause_sent = true;
+  target.was_paused = false;  // whoever had paused it continued it: the pause that follows is ours to undo
   Operation operation;
   operation.kind = OperationKind::pause;
   operation.pause_mode = update.policy.pause_mode;

@@ -20,8 +20,14 @@ Error about(const Update& update, ErrorCode code, std::string_view text) {
   return Error{code, fmt::format("pair '{}': v{}: {}", update.pair, update.version.version, text), nullptr};
 }
 
-void drop_stale_busy(Context& context, Pair& pair) {
-  std::erase_if(pair.busy, [&](const auto& entry) { return context.now() - entry.second.since > kTrainerCollectiveTimeout; });
+std::string busy_trainers(Context& context, const Pair& pair) {
+  auto& busy = context.state().busy;
+  std::erase_if(busy, [&](const auto& entry) { return context.now() - entry.second.since > kTrainerCollectiveTimeout; });
+  std::string names;
+  for (const std::string& url : pair.spec.trainer_urls) {
+    if (busy.contains(url)) names += (names.empty() ? "" : ", ") + url;
+  }
+  return names;
 }
 
 std::optional<Error> refuse_admission(Context& context, const Update& update, Pair& pair) {
@@ -32,12 +38,10 @@ std::optional<Error> refuse_admission(Context& context, const Update& update, Pa
   if (spoiled != pair.spoiled.end() && !spoiled->second.empty())
     return about(update, ErrorCode::version_reused, fmt::format("an attempt at it left {} in an unknown or quarantined state; publish a "
                                                                 "higher version", *spoiled->second.begin()));
-  drop_stale_busy(context, pair);
-  if (update.path.empty() && !pair.busy.empty()) {
-    std::string names;
-    for (const auto& [url, busy] : pair.busy) names += (names.empty() ? "" : ", ") + url;
+  const std::string busy = update.path.empty() ? busy_trainers(context, pair) : "";
+  if (!busy.empty()) {
     return about(update, ErrorCode::trainer_busy, fmt::format("the save of an earlier attempt still runs on {}; a second one would break "
-                                                              "its collective", names));
+                                                              "its collective", busy));
   }
   return std::nullopt;
 }
@@ -84,7 +88,7 @@ void trigger_saves(Context& context, Update& update) {
     const CallId call = context.state().next_id++;
     update.ranks.push_back(Rank{url, call, false, SaveOutcomeKind::unknown, ""});
     context.state().saves[call] = {update.pair, url};
-    pair.busy[url] = TrainerBusy{update.id, call, context.now(), update.version.directory};
+    context.state().busy[url] = TrainerBusy{update.id, pair.spec.save_path, call, context.now(), update.version.directory};
     context.emit(TriggerSave{call, url, update.version.directory, update.id});
   }
 }
@@ -105,18 +109,12 @@ void fail_save(Context& context, Update& update, ErrorCode code, std::string_vie
 
 // A late answer of an attempt that ended: the rank is free again, and the attempt's directory is discarded once more when
 // its last rank has answered, since a late save may have made files there.
-void on_late_save(Context& context, const std::string& pair_name, const std::string& trainer, CallId call) {
-  const auto it = context.state().pairs.find(pair_name);
-  if (it == context.state().pairs.end()) return;
-  Pair& pair = it->second;
-  const auto busy = pair.busy.find(trainer);
-  if (busy == pair.busy.end() || busy->second.call != call) return;
-  const TrainerBusy ended = busy->second;
-  pair.busy.erase(busy);
-  const bool last = std::none_of(pair.busy.begin(), pair.busy.end(), [&](const auto& e) { return e.second.update == ended.update; });
+void discard_if_last(Context& context, const TrainerBusy& ended) {
+  const auto& all = context.state().busy;
+  const bool last = std::none_of(all.begin(), all.end(), [&](const auto& e) { return e.second.update == ended.update; });
   const Update* update = context.find_update(ended.update);
   const bool discarded = !update || update->state == UpdateState::aborted || update->state == UpdateState::rejected;
-  if (last && discarded) context.emit(Discard{ended.update, pair.spec.save_path, ended.directory});
+  if (last && discarded) context.emit(Discard{ended.update, ended.save_path, ended.directory});
 }
 
 void all_ranks_saved(Context& context, Update& update) {
@@ -210,13 +208,14 @@ void on_save_ended(Context& context, const SaveEnded& event) {
   if (it == context.state().saves.end()) return;
   const auto [pair_name, trainer] = it->second;
   context.state().saves.erase(it);
-  const auto pair_it = context.state().pairs.find(pair_name);
-  const auto busy = pair_it == context.state().pairs.end() ? decltype(pair_it->second.busy.begin()){} : pair_it->second.busy.find(trainer);
-  if (pair_it == context.state().pairs.end() || busy == pair_it->second.busy.end() || busy->second.call != event.call) return;
-  Update* update = context.find_update(busy->second.update);
-  context.record(RecordKind::save_ended, pair_name, busy->second.update, "",
+  const auto busy = context.state().busy.find(trainer);
+  if (busy == context.state().busy.end() || busy->second.call != event.call) return;
+  const TrainerBusy ended = busy->second;
+  context.state().busy.erase(busy);
+  Update* update = context.find_update(ended.update);
+  context.record(RecordKind::save_ended, pair_name, ended.update, "",
                  {{"trainer", trainer}, {"ok", event.kind == SaveOutcomeKind::ok}, {"text", event.text}});
-  on_late_save(context, pair_name, trainer, event.call);
+  discard_if_last(context, ended);
   if (!update || update->state != UpdateState::preparing) return;
   for (Rank& rank : update->ranks) {
     if (rank.call != event.call) continue;

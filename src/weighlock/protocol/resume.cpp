@@ -45,7 +45,8 @@ void mark_ready(Context& context, Update& update, Target& target) {
 
 void after_check(Context& context, Update& update, Target& target) {
   const bool loaded = target.verdict == Verdict::verified;
-  if (loaded && update.policy.pause_mode == PauseMode::keep && target.step == Step::checking && target.resume_sent) {
+  if (loaded && update.policy.pause_mode == PauseMode::keep && target.resume_sent && !target.flushed_after) {
+    target.flushed_after = true;
     Operation operation;
     operation.kind = OperationKind::flush;
     operation.pause_mode = update.policy.pause_mode;
@@ -190,7 +191,13 @@ void on_resume_call(Context& context, Update& update, Target& target, OperationK
       break;
     case Step::resuming: on_resumed(context, update, target, outcome); break;
     case Step::checking: on_checked(context, update, target, outcome); break;
-    case Step::flushing_after: after_check(context, update, target); break;  // best effort; its outcome is on record
+    case Step::flushing_after:  // best effort: its outcome is on record; but nothing goes out behind one that may still run
+      if (context.worker_of(target).earlier.empty()) {
+        after_check(context, update, target);
+      } else {
+        start_barrier(context, update, target);
+      }
+      break;
     case Step::probing:
       if (outcome.ok()) {
         target.evidence = Evidence::probe;

@@ -68,6 +68,7 @@ struct Target {
   bool paused = false;
   bool label_changed = false;
   bool resume_sent = false;
+  bool flushed_after = false;  // mode keep: the flush after the resume was sent
   bool load_sent = false;
   bool counted_lost = false;  // a member lost before its load was sent leaves the count
   std::string incarnation;
@@ -146,8 +147,10 @@ struct Update {
   std::map<TimerId, std::string> timers;  // purpose by id
 };
 
+// A rank whose /save hasn't ended still owns its engine, whatever became of the attempt or the pair.
 struct TrainerBusy {
   UpdateId update;
+  std::string save_path;
   CallId call = 0;
   Instant since;
   std::string directory;
@@ -165,7 +168,6 @@ struct Pair {
   std::deque<UpdateId> queue;
   std::deque<UpdateId> history;                  // ended ones, newest last, bounded
   std::map<std::string, UpdateId> keys;          // idempotency
-  std::map<std::string, TrainerBusy> busy;       // trainers whose /save hasn't ended, by URL
   std::map<std::string, std::set<std::string>> deaths;  // "lineage/version" -> worker/incarnation that died on it
   std::map<std::string, std::set<std::string>> spoiled;  // "lineage/version" -> workers that its failed attempt left not ready
   std::optional<ConnectPair> reconnect;          // waits for the running update
@@ -179,6 +181,7 @@ struct State {
   std::map<UpdateId, Update> updates;
   std::map<CallId, std::pair<UpdateId, std::string>> calls;  // running worker calls -> update ("" = none any more), worker
   std::map<CallId, std::pair<std::string, std::string>> saves;  // running saves -> pair, trainer
+  std::map<std::string, TrainerBusy> busy;                      // trainers whose /save hasn't ended, by URL
   std::map<TimerId, UpdateId> timers;
   std::deque<UpdateId> orphans;  // ended updates of removed pairs, bounded
   std::uint64_t next_id = 1;

@@ -1,0 +1,45 @@
+// How one engine is set up. Values.
+#pragma once
+
+#include <string>
+
+#include "weighlock/core/operation.hpp"
+#include "weighlock/core/time.hpp"
+
+namespace weighlock::tiny {
+
+// How long the real engines take, as measured (contracts); tests scale them down.
+struct EngineTimings {
+  Milliseconds pause_poll{1000};      // SGLang looks once a second whether the aborted requests have ended
+  Milliseconds health_poll{1000};     // SGLang's /health takes at least so long
+  Milliseconds health_limit{20'000};  // ... and gives up after so long
+  Milliseconds sglang_death{5400};    // from the fatal load to the closed connection
+  Milliseconds vllm_death{100};       // 503 for so long, then refused
+  Milliseconds hub_lookup{2000};      // vLLM asks a hub about a directory that isn't there
+  Milliseconds server_info{2800};     // vLLM collects its environment
+  Milliseconds load{0};               // added to each load
+  Milliseconds step_least{0};         // a generation step takes at least so long
+
+  EngineTimings scaled(double factor) const {
+    const auto by = [factor](Milliseconds m) { return Milliseconds{static_cast<std::int64_t>(static_cast<double>(m.count()) * factor)}; };
+    EngineTimings t = *this;
+    for (Milliseconds* m : {&t.pause_poll, &t.health_poll, &t.health_limit, &t.sglang_death, &t.vllm_death, &t.hub_lookup, &t.server_info}) {
+      *m = by(*m);
+    }
+    return t;
+  }
+};
+
+struct EngineSettings {
+  DialectKind dialect = DialectKind::sglang;
+  std::string model_directory;
+  std::string host = "127.0.0.1";
+  int port = 0;
+  std::string served_model_name;  // "": the model directory
+  std::string api_key;            // "": none asked for
+  std::string admin_api_key;      // SGLang only
+  int world_size = 1;             // vLLM: how many nulls a reload answers
+  EngineTimings timings;
+};
+
+}  // namespace weighlock::tiny

@@ -1,0 +1,83 @@
+// vLLM 0.32.0 in developer mode as it was measured (contracts/vllm.md): an HTTP process around a serial engine core.
+//
+// Nearly every control call goes through the core's queue, so it waits behind a running load, and an abandoned one still runs
+// in its turn. A failed reload is not noticed until the first request, which kills the core.
+#pragma once
+
+#include <vector>
+
+#include "tinyengine/engine/completions.hpp"
+#include "tinyengine/engine/front.hpp"
+
+namespace weighlock::tiny {
+
+class VllmFront final : public Front, public std::enable_shared_from_this<VllmFront> {
+ public:
+  explicit VllmFront(FrontContext context);
+
+  void handle(Call call, Reply reply) override;
+  bool is_load(const Call& call) const override { return call.path == "/collective_rpc"; }
+  bool paused() const override { return context_.core->hold() != Hold::none; }
+  std::string told_label() const override { return context_.core->label(); }
+  std::string told_directory() const override { return context_.settings.model_directory; }
+  HttpResponse failure(std::string_view path, int status, const std::string& message) const override;
+  HttpResponse refusal(std::string_view path, const std::string& message) const override;
+
+ private:
+  using Member = void (VllmFront::*)(const Call&, const Reply&);
+  struct Route {
+    std::string_view path;
+    std::string_view method;
+    Member member;
+  };
+  static const std::vector<Route>& routes();
+
+  // vllm_front.cpp
+  void health(const Call&, const Reply&);
+  void version(const Call&, const Reply&);
+  void weight_info(const Call&, const Reply&);
+  void is_paused(const Call&, const Reply&);
+  void is_sleeping(const Call&, const Reply&);
+  void metrics(const Call&, const Reply&);
+  void world_size(const Call&, const Reply&);
+  void load_count(const Call&, const Reply&);
+  void pause(const Call&, const Reply&);
+  void resume(const Call&, const Reply&);
+  void update_label(const Call&, const Reply&);
+  void reset_prefix_cache(const Call&, const Reply&);
+  void abort_requests(const Call&, const Reply&);
+  void server_info(const Call&, const Reply&);
+  void pause_now(const std::string& mode, bool clear, const Reply& reply);
+
+  // vllm_weights.cpp
+  void collective_rpc(const Call&, const Reply&);
+  void reload(const Call& call, const json::value& body, const Reply& reply);
+  void run_reload(const Call& call, const std::string& directory, const Reply& reply, Core::Done done);
+  void reloaded(const LoadReport& report, const Reply& reply);
+  void weight_checker(const Call&, const Reply&);
+  void check_weights(const std::string& action, const json::value& baseline, const Reply& reply);
+  void destroy_weights(const Reply& reply);
+
+  // vllm_generate.cpp
+  void models(const Call&, const Reply&);
+  void completions(const Call&, const Reply&);
+  void serve_text(TextRequest request, const Reply& reply);
+
+  // Asks the core; if it is dead, or dies first, the answer is `dead_answer`.
+  void ask_core(const Reply& reply, std::function<void()> work, std::string_view failed_to = "");
+  HttpResponse dead_answer(std::string_view failed_to) const;
+  void notice_death();
+  const std::string& model_name() const;
+  std::shared_ptr<VllmFront> self() { return shared_from_this(); }
+
+  FrontContext context_;
+  std::string last_directory_;  // what a reload without a path reads
+  bool replies_shifted_ = false;  // after a "timeout" that expired
+  bool death_noticed_ = false;
+  std::uint64_t next_id_ = 0;
+};
+
+// {"error":{"message","type","param","code"}}
+HttpResponse vllm_error(int status, const std::string& message, std::string_view type = "", const json::value& param = nullptr);
+
+}  // namespace weighlock::tiny

@@ -1,0 +1,162 @@
+// Whole commands against a gateway in this process.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "run.hpp"
+#include "table.hpp"
+#include "weighlock/client/scripted_gateway.hpp"
+
+namespace weighlock::cli {
+namespace {
+
+std::string update_body(const std::string& state, const std::string& phase, const std::string& error = "null") {
+  return R"({"id":"b-1","pair":"actor","version":3,"attempt":1,"state":")" + state + R"(","phase":")" + phase +
+         R"(","phases":[{"name":"preparing","duration_ms":3100},{"name":"loading","duration_ms":400}],"pause_ms":420,"bytes":1200,"error":)" +
+         error +
+         R"(,"workers":[{"id":"g0:1","url":"http://g0:1","verdict":"verified","evidence":"spot","duration_ms":40,"cause":null},
+                        {"id":"g1:1","url":"http://g1:1","verdict":"torn","evidence":"none","duration_ms":null,
+                         "cause":{"code":"load_failed","message":"400 \"size\nmismatch\"","since":"2026-01-01T00:00:00Z"}}]})";
+}
+
+const char* const kPair =
+    R"({"name":"actor","mode":"disk","lineage":1,"committed":2,"state":"idle","rollback":"available",
+                              "workers":{"total":2,"ready":1,"quarantined":1},"settings":{}})";
+const char* const kWorkers =
+    R"({"items":[{"id":"g0:1","url":"http://g0:1","dialect":"sglang","state":"ready","version":2,"incarnation":"i","cause":null},
+    {"id":"g1:1","url":"http://g1:1","dialect":"vllm","state":"quarantined","version":null,"incarnation":"i",
+     "cause":{"code":"needs_restart","message":"wrong shape","since":"2026-01-01T00:00:00Z"}}],"next":null})";
+
+class Commands : public ::testing::Test {
+ protected:
+  int run(std::vector<std::string> arguments, bool live = false) {
+    arguments.insert(arguments.end(), {"--gateway", gateway_.url_text()});
+    out_.str("");
+    err_.str("");
+    Surroundings surroundings{[](std::string_view) { return std::nullopt; }, {}};
+    Terminal terminal{out_, err_, live};
+    return cli::run(arguments, surroundings, terminal, [](const config::ServeOptions&) { return 0; });
+  }
+  client::ScriptedGateway gateway_;
+  std::ostringstream out_, err_;
+};
+
+TEST_F(Commands, an_update_that_succeeds_is_0_with_its_pause_on_out_and_phases_on_err) {
+  gateway_.script("POST /v1/pairs/actor/updates", 202, update_body("running", "preparing"));
+  gateway_.script("GET /v1/pairs/actor/updates/b-1", {HttpResponse{200, {}, update_body("running", "loading")},
+                                                      HttpResponse{200, {}, update_body("succeeded", "resuming")}});
+  EXPECT_EQ(run({"update", "actor", "--version", "3"}), 0);
+  EXPECT_EQ(out_.str().substr(0, out_.str().find('\n')),
+            "pair actor v3: succeeded, 1 of 2 workers, paused 420 ms, 1.2 kB (preparing 3.1 s, loading 400 ms)");
+  EXPECT_EQ(err_.str(), "update b-1 of pair actor: v3 preparing\nupdate b-1 of pair actor: v3 loading\n");
+}
+
+TEST_F(Commands, a_terminal_gets_one_line_a_phase_that_is_written_over) {
+  gateway_.script("POST /v1/pairs/actor/updates", 202, update_body("running", "loading"));
+  gateway_.script("GET /v1/pairs/actor/updates/b-1", {HttpResponse{200, {}, update_body("running", "loading")},
+                                                      HttpResponse{200, {}, update_body("succeeded", "resuming")}});
+  EXPECT_EQ(run({"update", "actor", "--version", "3"}, true), 0);
+  EXPECT_NE(err_.str().find("\r\x1b[Kv3 loading     1/2 workers"), std::string::npos) << err_.str();
+  EXPECT_EQ(err_.str().back(), '\n');
+}
+
+TEST_F(Commands, a_degraded_update_is_4_and_says_which_worker_why_and_what_to_do) {
+  gateway_.script("POST /v1/pairs/actor/updates", 200,
+                  update_body("degraded", "resuming", R"({"code":"degraded","message":"1 of 2"})"));
+  EXPECT_EQ(run({"update", "actor", "--version", "3"}), 4);
+  EXPECT_NE(out_.str().find("  http://g1:1: torn, load_failed: 400 \"size?mismatch\"\n    to do: "), std::string::npos)
+      << out_.str();
+}
+
+TEST_F(Commands, how_an_update_failed_decides_the_exit_code) {
+  const auto ended = [&](const std::string& state, const std::string& code) {
+    gateway_.script("POST /v1/pairs/actor/updates", 200,
+                    update_body(state, "x", R"({"code":")" + code + R"(","message":"m"})"));
+    return run({"update", "actor", "--version", "3"});
+  };
+  EXPECT_EQ(ended("aborted", "trainer_failed"), 1);
+  EXPECT_EQ(ended("rolled_back", "quorum_lost"), 1);
+  EXPECT_EQ(ended("rejected", "version_not_newer"), 3);
+  EXPECT_EQ(ended("rejected", "a_word_of_the_future"), 1);
+  EXPECT_EQ(ended("failed", "timed_out"), 6);
+}
+
+TEST_F(Commands, waiting_for_nothing_starts_the_update_only) {
+  gateway_.script("POST /v1/pairs/actor/updates", 202, update_body("running", "queued"));
+  EXPECT_EQ(run({"update", "actor", "--version", "3", "--wait", "0"}), 0);
+  EXPECT_EQ(gateway_.requests().size(), 1u);
+}
+
+TEST_F(Commands, an_update_that_takes_too_long_is_6) {
+  gateway_.script("POST /v1/pairs/actor/updates", 202, update_body("running", "queued"));
+  gateway_.script("GET /v1/pairs/actor/updates/b-1", 200, update_body("running", "loading"));
+  EXPECT_EQ(run({"update", "actor", "--version", "3", "--wait", "0.02"}), 6);
+  EXPECT_NE(err_.str().find("it goes on"), std::string::npos);
+}
+
+TEST_F(Commands, errors_are_json_on_out_when_json_was_asked_for) {
+  gateway_.script("POST /v1/pairs/actor/updates", 404, R"({"code":"not_found","detail":"pair 'actor' isn't known"})");
+  EXPECT_EQ(run({"update", "actor", "--version", "3", "--json"}), 3);
+  const Result<json::value> told = parse_json(std::string_view(out_.str()).substr(0, out_.str().size() - 1), "out");
+  ASSERT_TRUE(told);
+  EXPECT_EQ(find_string(*find(*told, "error"), "code"), "not_found");
+  EXPECT_EQ(run({"update", "actor", "--version", "x", "--json"}), 2);
+  EXPECT_TRUE(out_.str().starts_with(R"({"error":{"code":"invalid_argument")"));
+}
+
+TEST_F(Commands, connect_sends_the_spec_and_tells_the_pair) {
+  gateway_.script("PUT /v1/pairs/actor", 200, kPair);
+  EXPECT_EQ(run({"connect", "actor", "--save-path", "/w", "--external", "--worker", "http://g0:1", "http://g1:1"}), 0);
+  EXPECT_EQ(out_.str(), "pair actor: 2 workers, lineage 1, committed v2\n");
+  EXPECT_EQ(gateway_.requests().at(0).method, "PUT");
+}
+
+TEST_F(Commands, status_shows_every_worker_with_version_cause_and_remedy) {
+  gateway_.script("GET /v1/pairs", 200, std::string(R"({"items":[)") + kPair + R"(],"next":null})");
+  gateway_.script("GET /v1/pairs/actor/workers", 200, kWorkers);
+  EXPECT_EQ(run({"status"}), 0);
+  EXPECT_EQ(out_.str(),
+            "pair actor: idle, committed v2, lineage 1, 1 of 2 workers ready, 1 quarantined, rollback available\n"
+            "WORKER       DIALECT  STATE        VERSION  SINCE                 CAUSE\n"
+            "http://g0:1  sglang   ready        v2       -\n"
+            "http://g1:1  vllm     quarantined  -        2026-01-01T00:00:00Z  needs_restart: wrong shape\n"
+            "http://g1:1: only a new process can serve again: restart the engine\n");
+  EXPECT_EQ(run({"status", "--json"}), 0);
+  EXPECT_TRUE(out_.str().starts_with(R"({"items":[{"pair":{"name":"actor")")) << out_.str();
+}
+
+TEST_F(Commands, history_lists_updates_and_shows_one_in_full) {
+  gateway_.script("GET /v1/pairs/actor/updates", 200,
+                  R"({"items":[)" + update_body("succeeded", "resuming") + R"(],"next":null})");
+  EXPECT_EQ(run({"history", "actor"}), 0);
+  EXPECT_EQ(
+      out_.str(),
+      "UPDATE  VERSION  STATE      PAUSE   TOTAL  WORKERS  ERROR\nb-1     v3       succeeded  420 ms  3.5 s  1/2\n");
+  gateway_.script("GET /v1/pairs/actor/updates/b-1", 200, update_body("succeeded", "resuming"));
+  EXPECT_EQ(run({"history", "actor", "b-1"}), 0);
+  EXPECT_NE(out_.str().find("load_failed"), std::string::npos);
+}
+
+TEST_F(Commands, watch_prints_what_changed_and_ends_with_the_version) {
+  gateway_.script("GET /v1/pairs/actor", 200, kPair);
+  gateway_.script("GET /v1/pairs/actor/workers", 200, kWorkers);
+  gateway_.script("GET /v1/pairs/actor/updates", 200, R"({"items":[],"next":null})");
+  EXPECT_EQ(run({"watch", "actor", "--until-version", "2"}), 0);
+  EXPECT_EQ(out_.str(), "actor http://g0:1 ready v2\nactor http://g1:1 quarantined (needs_restart: wrong shape)\n");
+  EXPECT_EQ(run({"watch", "actor", "--until-version", "3", "--for", "0.01"}), 6);
+}
+
+TEST(Table, columns_are_as_wide_as_their_longest_cell) {
+  EXPECT_EQ(table({"A", "B"}, {{"long", "x"}}), "A     B\nlong  x\n");
+}
+
+TEST(Table, durations_and_sizes_read_well) {
+  EXPECT_EQ(duration_text(999), "999 ms");
+  EXPECT_EQ(duration_text(3140), "3.1 s");
+  EXPECT_EQ(duration_text(250'000), "4 min 10 s");
+  EXPECT_EQ(bytes_text(999), "999 B");
+  EXPECT_EQ(bytes_text(1'234'000'000), "1.2 GB");
+}
+
+}  // namespace
+}  // namespace weighlock::cli

@@ -1,0 +1,196 @@
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "arguments.hpp"
+
+namespace weighlock::cli {
+namespace {
+
+Surroundings surroundings(std::map<std::string, std::string> values = {{"HOME", "/home/u"}}) {
+  Surroundings out;
+  for (const auto& [name, value] : values) out.variables.push_back(name + "=" + value);
+  out.environment = [values](std::string_view name) -> std::optional<std::string> {
+    const auto found = values.find(std::string(name));
+    return found == values.end() ? std::nullopt : std::optional(found->second);
+  };
+  return out;
+}
+
+std::string mistake(const std::vector<std::string>& arguments) {
+  const auto parsed = parse(arguments, surroundings());
+  const Ended* ended = std::get_if<Ended>(&parsed);
+  if (!ended) return "accepted";
+  EXPECT_EQ(ended->exit_code, 2);
+  return ended->text.substr(0, ended->text.find('\n'));
+}
+
+template <typename T>
+T accepted(const std::vector<std::string>& arguments, const Surroundings& around = surroundings()) {
+  const auto parsed = parse(arguments, around);
+  if (const Ended* ended = std::get_if<Ended>(&parsed)) {
+    ADD_FAILURE() << ended->text;
+    return T{};
+  }
+  return std::get<T>(std::get<Command>(parsed));
+}
+
+const std::vector<std::string> kConnect = {"connect",  "actor",           "--save-path", "/w",
+                                           "--worker", "http://g0:30000", "--external"};
+
+std::vector<std::string> with(std::vector<std::string> base, std::vector<std::string> more) {
+  base.insert(base.end(), more.begin(), more.end());
+  return base;
+}
+
+TEST(Parse, an_unknown_command_or_flag_gets_a_suggestion) {
+  EXPECT_EQ(mistake({"updaet"}), "weighlock: unknown command 'updaet'; did you mean 'update'?");
+  EXPECT_EQ(mistake({"update", "actor", "--verison", "3"}),
+            "weighlock update: unknown flag '--verison'; did you mean '--version'?");
+  EXPECT_EQ(mistake({"update", "actor", "--verison=3"}),
+            "weighlock update: unknown flag '--verison'; did you mean '--version'?");
+  EXPECT_EQ(mistake({"status", "a", "b"}), "weighlock status: unexpected argument 'b'");
+  EXPECT_EQ(mistake({"ckpt", "verfy", "/d"}), "weighlock ckpt: unknown word 'verfy'; did you mean 'verify'?");
+  EXPECT_EQ(mistake(with(kConnect, {"--set", "quorom=all"})),
+            "weighlock connect: --set: unknown key 'quorom'; did you mean 'quorum'?");
+}
+
+TEST(Parse, help_and_version_end_with_0_and_every_help_has_an_example) {
+  for (const char* command : {"serve", "connect", "update", "status", "history", "watch", "ckpt", "config", "demo"}) {
+    const auto parsed = parse({command, "--help"}, surroundings());
+    ASSERT_TRUE(std::holds_alternative<Ended>(parsed)) << command;
+    EXPECT_EQ(std::get<Ended>(parsed).exit_code, 0);
+    EXPECT_NE(std::get<Ended>(parsed).text.find(std::string("Example:\n  ")), std::string::npos) << command;
+  }
+  const auto version = parse({"--version"}, surroundings());
+  EXPECT_TRUE(std::get<Ended>(version).text.starts_with("weighlock 0."));
+  EXPECT_EQ(std::get<Ended>(parse({"--help"}, surroundings())).exit_code, 0);
+  EXPECT_EQ(std::get<Ended>(parse({}, surroundings())).exit_code, 2);
+}
+
+TEST(Parse, an_update_is_checked_before_anything_is_sent) {
+  EXPECT_EQ(mistake({"update", "--version", "3"}), "weighlock update: the pair's name is empty");
+  EXPECT_EQ(mistake({"update", "actor"}), "weighlock update: --version is needed");
+  EXPECT_EQ(mistake({"update", "actor", "--version", "-3"}),
+            "weighlock update: --version: '-3' isn't a whole number of 0 or more");
+  EXPECT_EQ(mistake({"update", "actor", "--version", "3x"}),
+            "weighlock update: --version: '3x' isn't a whole number of 0 or more");
+  EXPECT_EQ(
+      mistake({"update", "actor", "--version", "3", "--from", "out"}),
+      "weighlock update: --from: 'out' isn't an absolute path (the gateway and the workers read it, not this shell)");
+  EXPECT_EQ(mistake({"update", "actor", "--version", "3", "--quorum", "most"}),
+            "weighlock update: quorum: 'most' is neither half, all nor a number of workers above 0");
+  EXPECT_EQ(mistake({"update", "actor", "--version", "3", "--gateway", "ftp://x"}).substr(0, 28),
+            "weighlock update: --gateway:");
+
+  const auto update = accepted<UpdateArguments>({"update", "actor", "--version", "42", "--from", "/out/42", "--wait",
+                                                 "1.5", "--key", "k", "--quorum", "2", "--json"});
+  EXPECT_EQ(update.pair, "actor");
+  EXPECT_EQ(update.version, 42);
+  EXPECT_EQ(update.from, "/out/42");
+  EXPECT_EQ(update.wait_s, 1.5);
+  EXPECT_EQ(update.key, "k");
+  EXPECT_EQ(json::serialize(update.policy), R"({"quorum":2})");
+  EXPECT_TRUE(update.gateway.json);
+}
+
+TEST(Parse, connect_makes_the_body_of_the_api) {
+  const auto connect = accepted<ConnectArguments>(
+      {"connect", "actor", "--save-path", "/w", "--worker", "sglang=http://G0:30000/", "http://g1:8000", "--trainer",
+       "http://t0:9000", "http://t1:9000", "--save-trigger", "rank0", "--worker-key-env", "KEY", "--set",
+       "deadlines_ms.load=60000", "pause_mode=keep"});
+  EXPECT_EQ(json::serialize(connect.spec),
+            R"({"mode":"disk","save_path":"/w",)"
+            R"("trainers":{"kind":"areal","urls":["http://t0:9000","http://t1:9000"],"save_trigger":"rank0"},)"
+            R"("workers":[{"admin_key":{"env":"KEY"},"url":"http://g0:30000","dialect":"sglang"},)"
+            R"({"admin_key":{"env":"KEY"},"url":"http://g1:8000","dialect":"auto"}],)"
+            R"("settings":{"deadlines_ms":{"load":60000},"pause_mode":"keep"}})");
+}
+
+TEST(Parse, connect_refuses_what_the_gateway_would) {
+  EXPECT_EQ(mistake({"connect", "a", "--worker", "http://g:1", "--external"}),
+            "weighlock connect: --save-path is needed");
+  EXPECT_EQ(mistake({"connect", "a", "--save-path", "/w", "--external"}),
+            "weighlock connect: at least one --worker URL is needed");
+  EXPECT_EQ(mistake({"connect", "a", "--save-path", "/w", "--worker", "http://g:1"}),
+            "weighlock connect: either --trainer URL (one for each rank) or --external is needed");
+  EXPECT_EQ(mistake(with(kConnect, {"--trainer", "http://t:1"})),
+            "weighlock connect: --external and --trainer exclude each other: an external trainer saves by itself");
+  EXPECT_EQ(mistake(with(kConnect, {"--worker", "http://G0:30000/"})),
+            "weighlock connect: --worker 'http://G0:30000/' is given twice");
+  EXPECT_NE(mistake(with(kConnect, {"--worker", "http://0.0.0.0:1"})), "accepted");
+  EXPECT_NE(mistake(with(kConnect, {"--set", "quorum"})), "accepted");
+  EXPECT_NE(mistake(with(kConnect, {"--set", "deadlines_ms.lod=1"})), "accepted");
+}
+
+TEST(Parse, the_environment_names_gateway_and_key_and_flags_win) {
+  const Surroundings around =
+      surroundings({{"HOME", "/h"}, {"WEIGHLOCK_URL", "http://gw:1"}, {"WEIGHLOCK_ADMIN_API_KEY", "secret"}});
+  EXPECT_EQ(accepted<StatusArguments>({"status"}, around).gateway.gateway.text, "http://gw:1");
+  EXPECT_EQ(accepted<StatusArguments>({"status"}, around).gateway.admin_key, "secret");
+  EXPECT_EQ(accepted<StatusArguments>({"status", "--gateway", "http://other:2"}, around).gateway.gateway.text,
+            "http://other:2");
+  EXPECT_EQ(accepted<StatusArguments>({"status"}).gateway.gateway.text, "http://127.0.0.1:7080");
+}
+
+TEST(ParseServe, every_setting_is_a_flag) {
+  const auto serve = accepted<ServeArguments>({"serve",
+                                               "--host",
+                                               "127.0.0.1",
+                                               "--port",
+                                               "0",
+                                               "--init-timeout",
+                                               "300.0",
+                                               "--update-timeout=120.5",
+                                               "--log-level",
+                                               "debug",
+                                               "--state-dir",
+                                               "/s",
+                                               "--storage-roots",
+                                               "/a,/b",
+                                               "--worker-hosts",
+                                               "g0",
+                                               "--fence",
+                                               "/bin/fence",
+                                               "--compat-error-status",
+                                               "409",
+                                               "--reply-by",
+                                               "100"});
+  const config::ServeOptions& options = serve.loaded.options;
+  EXPECT_EQ(options.port, 0);
+  EXPECT_EQ(options.update_timeout_s, 120.5);
+  EXPECT_EQ(options.storage_roots, (std::vector<std::string>{"/a", "/b"}));
+  EXPECT_EQ(options.fence, "/bin/fence");
+  EXPECT_EQ(options.compat_error_status, 409);
+  EXPECT_FALSE(options.compat);
+}
+
+TEST(ParseServe, the_bare_command_is_refused_for_its_public_key) {
+  EXPECT_NE(mistake({"serve"}).find("AREAL_ALLOW_DEFAULT_ADMIN_KEY=1"), std::string::npos);
+  EXPECT_NE(mistake({"config", "check"}), "accepted");
+  EXPECT_EQ(mistake({"config", "print"}), "accepted");
+}
+
+TEST(ParseServe, unknown_flags_are_refused_but_in_the_compatible_way_of_starting) {
+  EXPECT_EQ(mistake({"serve", "--host", "127.0.0.1", "--prot", "1"}),
+            "weighlock serve: unknown flag '--prot'; did you mean '--port'?");
+  const std::vector<std::string> compatible = {"--host",         "127.0.0.1", "--port",          "7081",
+                                               "--comm-backend", "nccl",      "--admin-api-key", "k"};
+  for (const std::vector<std::string>& start : {std::vector<std::string>{"serve", "--compat"},
+                                                {"serve", "-m", "areal.v2.weight_update.gateway"},
+                                                {"-m", "areal.v2.weight_update.gateway"}}) {
+    const auto serve = accepted<ServeArguments>(with(start, compatible));
+    EXPECT_TRUE(serve.loaded.options.compat);
+    EXPECT_EQ(serve.loaded.options.port, 7081);
+    EXPECT_EQ(serve.loaded.options.admin_api_key, "k");
+    EXPECT_GE(serve.loaded.warnings.size(), 2u);  // the unknown flag, and the key where everybody sees it
+  }
+}
+
+TEST(ParseServe, a_bad_value_is_a_mistake_in_the_compatible_way_too) {
+  EXPECT_NE(mistake({"serve", "--compat", "--host", "127.0.0.1", "--port", "x"}), "accepted");
+  EXPECT_NE(mistake({"serve", "--compat", "--host", "127.0.0.1", "--log-level", "loud"}), "accepted");
+}
+
+}  // namespace
+}  // namespace weighlock::cli
