@@ -96,6 +96,7 @@ TEST_F(Harmless, good_version_is_loaded_and_proved_by_the_best_evidence_and_the_
   const Generation old = fingerprint();
   ASSERT_TRUE(old.whole()) << old;
   EXPECT_EQ(old, fingerprint()) << "a generation can be repeated";
+  const std::string incarnation = read().incarnation;
   for (const std::string& model : {second(), std::string("v2_shards"), std::string("noconfig"), first()}) {
     if (!has_model(model) || (model != first() && model != second() && second() != "v2")) continue;
     ASSERT_TRUE(pause().ok());
@@ -105,8 +106,10 @@ TEST_F(Harmless, good_version_is_loaded_and_proved_by_the_best_evidence_and_the_
     EXPECT_TRUE(outcome.reading->paused);
     ASSERT_TRUE(resume().ok());
     EXPECT_EQ(fingerprint() == old, model == first()) << model;
+    const StateReading reading = read();
+    EXPECT_EQ(reading.incarnation, incarnation) << "a load is not a new life";
     if (is(DialectKind::sglang)) {
-      EXPECT_EQ(read().model_path, path(model));
+      EXPECT_EQ(reading.model_path, path(model));
     }
   }
 }
@@ -126,7 +129,7 @@ TEST_F(Harmless, verification_sees_that_another_version_is_served) {
 TEST_F(Harmless, flush_of_an_idle_engine_is_done_and_of_a_busy_one_refused) {
   EXPECT_TRUE(flush().ok());
   const auto running = begin_generation(200);
-  ASSERT_TRUE(wait_until_running(*running)) << "no flush was refused while a request ran";
+  ASSERT_TRUE(wait_until_running(*running));
   const Outcome refused = flush();
   EXPECT_EQ(refused.kind, OutcomeKind::untouched) << told(refused);
   measured("flush refused", refused.text);

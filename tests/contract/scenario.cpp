@@ -222,13 +222,15 @@ Generation Scenario::fingerprint() {
   return read_generation(begin_generation(4)->wait());
 }
 
-bool Scenario::wait_until_running(Wire::Call& generation) {
+testing::AssertionResult Scenario::wait_until_running(Wire::Call& generation) {
   // The flush is refused while a request runs; that is the only sign that both dialects give.
   for (int i = 0; i < 500; ++i) {
-    if (generation.wait(Milliseconds(0))) return false;
-    if (!flush().ok()) return true;
+    if (const auto ended = generation.wait(Milliseconds(0)))
+      return testing::AssertionFailure() << "it ended after " << i
+                                         << " flushes, none refused: " << read_generation(*ended);
+    if (!flush().ok()) return testing::AssertionSuccess();
   }
-  return false;
+  return testing::AssertionFailure() << "no flush was refused";
 }
 
 void Scenario::measured(const std::string& what, const std::string& value) {

@@ -65,7 +65,7 @@ class Scenario : public testing::Test {
   // Four tokens of a fixed prompt, from empty caches: the same for the same weights, different for others.
   Generation fingerprint();
   // Waits until the engine tells that it runs something; a generation that was begun may not have reached it yet.
-  bool wait_until_running(Wire::Call& generation);
+  testing::AssertionResult wait_until_running(Wire::Call& generation);
 
   // What the contract leaves open: printed, and kept in the test's XML.
   void measured(const std::string& what, const std::string& value);

@@ -1,6 +1,7 @@
 #include "weighlock/engines/sglang.hpp"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
@@ -30,12 +31,14 @@ constexpr std::string_view word(PauseMode mode) {
   return "";
 }
 
-// startup_time as a text of its own: only its being another one means something.
+// startup_time as a short text: only its being another one means something. In 0.5.23 it is an object of durations in
+// nanoseconds, measured while the engine started; two starts don't have the same.
 std::string as_text(const json::value* value) {
   if (!value || value->is_null()) return "";
   if (value->is_string()) return std::string(value->get_string().data(), value->get_string().size());
   if (const double* number = value->if_double()) return fmt::format("{}", *number);
-  return json::serialize(*value);
+  const std::string text = json::serialize(*value);
+  return value->is_object() ? fmt::format("{:016x}", XXH3_64bits(text.data(), text.size())) : text;
 }
 
 class Talk final : public Exchange {
@@ -182,7 +185,8 @@ class Talk final : public Exchange {
     if (operation().kind != verify) return outcome;
     if (!operation().label.empty() && reading_.label != operation().label) {
       outcome = failed(OutcomeKind::mismatch, ErrorCode::worker_failed,
-                       fmt::format("shows the label '{}', which should be '{}'", reading_.label, operation().label));
+                       fmt::format("and /model_info answered, but the label is '{}', which should be '{}'",
+                                   reading_.label, operation().label));
       outcome.reading = reading_;
       return outcome;
     }
@@ -210,7 +214,7 @@ class Talk final : public Exchange {
   Turn verdict() {
     Outcome outcome = done();
     if (!findings_.mismatch.empty())
-      outcome = failed(OutcomeKind::mismatch, ErrorCode::worker_failed, "shows " + findings_.mismatch);
+      outcome = failed(OutcomeKind::mismatch, ErrorCode::worker_failed, "answered, but " + findings_.mismatch);
     outcome.reading = reading_;
     outcome.evidence = operation().label.empty() ? Evidence::acknowledged : Evidence::label;
     if (operation().evidence >= Evidence::spot && outcome.ok()) {

@@ -141,6 +141,21 @@ TEST(Sglang, state_is_read_behind_the_scheduler_and_a_barrier_does_so_on_a_fresh
   EXPECT_FALSE(running.run(DialectKind::sglang, task(read_state)).reading->paused);
 }
 
+TEST(Sglang, start_time_that_is_an_object_is_told_by_a_short_text_of_its_own) {
+  const auto incarnation = [](const std::string& startup_time) {
+    ScriptedEngine engine;
+    engine.on("GET /server_info", answer(200, R"({"startup_time":)" + startup_time + "}"))
+        .on("GET /model_info", answer(200, R"({"weight_version":"7"})"))
+        .on("GET /ready", answer(200, ""));
+    return engine.run(DialectKind::sglang, task(read_state)).reading->incarnation;
+  };
+  EXPECT_EQ(incarnation(R"({"tokenizer_e2e":116.98})").size(), 16U);
+  EXPECT_EQ(incarnation(R"({"tokenizer_e2e":116.98})"), incarnation(R"({ "tokenizer_e2e": 116.98 })"));
+  EXPECT_NE(incarnation(R"({"tokenizer_e2e":116.98})"), incarnation(R"({"tokenizer_e2e":116.99})"));
+  EXPECT_EQ(incarnation("\"2026-11-29\""), "2026-11-29");
+  EXPECT_EQ(incarnation("null"), "");
+}
+
 TEST(Sglang, verify_reaches_spot_when_a_differing_tensor_agrees) {
   ScriptedEngine engine = serving("7");
   engine.on("POST /get_weights_by_name", answer(200, "[1.0,0.5,-2.0,0.25]"));
