@@ -1,0 +1,16 @@
+// Our own folder `.weighlock` under a save path.
+#pragma once
+
+#include <string>
+
+#include "weighlock/core/result.hpp"
+#include "weighlock/io/directory.hpp"
+
+namespace weighlock {
+
+inline constexpr const char* kOwnFolder = ".weighlock";
+
+// `save_path`/.weighlock/`name`, made if need be; `save_path` must be there. Links in it aren't followed.
+Result<Directory> open_own_folder(FileSystem& files, const std::string& save_path, const std::string& name);
+
+}  // namespace weighlock
