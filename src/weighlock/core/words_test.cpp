@@ -7,10 +7,12 @@ namespace {
 
 TEST(Words, of_a_json_answer_are_its_message_in_every_shape_that_engines_use) {
   EXPECT_EQ(words_of(R"({"success":false,"message":"no such file"})"), "no such file");
-  EXPECT_EQ(words_of(R"({"error":{"message":"EngineCore encountered an issue","code":500}})"), "EngineCore encountered an issue");
+  EXPECT_EQ(words_of(R"({"error":{"message":"EngineCore encountered an issue","code":500}})"),
+            "EngineCore encountered an issue");
   EXPECT_EQ(words_of(R"({"error":"Unauthorized"})"), "Unauthorized");
   EXPECT_EQ(words_of(R"({"detail":"Not Found"})"), "Not Found");
-  EXPECT_EQ(words_of(R"({"detail":[{"loc":["body"],"msg":"Field required"}]})"), R"([{"loc":["body"],"msg":"Field required"}])");
+  EXPECT_EQ(words_of(R"({"detail":[{"loc":["body"],"msg":"Field required"}]})"),
+            R"([{"loc":["body"],"msg":"Field required"}])");
   EXPECT_EQ(words_of(R"({"status":"ok"})"), R"({"status":"ok"})");
 }
 

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "weighlock/core/limits.hpp"
 #include "weighlock/net/client_connection.hpp"
 #include "weighlock/net/dns.hpp"
 #include "weighlock/net/http_text.hpp"
@@ -61,7 +59,7 @@ struct HttpClient::Implementation {
   // Posted work looks here whether the client is still there.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
 
-  Implementation(Loop& on, Settings with) : loop(on), settings(std::move(with)), resolver(on) {}
+  Implementation(Loop& on, Settings with) : loop(on), settings(std::move(with)), resolver(on, settings.name_servers) {}
 
   Call* find(CallId id) {
     const auto found = calls.find(id);
@@ -103,7 +101,7 @@ struct HttpClient::Implementation {
     for (SocketAddress& address : addresses) address.set_port(call.peer.port);
     call.connection =
         std::make_shared<ClientConnection>(loop, call.peer.scheme == "https" ? tls : nullptr, call.peer.host);
-    call.connection->connect(std::move(addresses), Milliseconds(limits::kConnectTimeout),
+    call.connection->connect(std::move(addresses), settings.connect_timeout,
                              [this, id](ClientConnection::Outcome outcome) {
                                Call* connecting = find(id);
                                if (connecting == nullptr) return;

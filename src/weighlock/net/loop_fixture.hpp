@@ -131,6 +131,10 @@ class LoopFixture : public ::testing::Test {
     done.get_future().wait();
   }
 
+  void use_client(HttpClient::Settings settings) {
+    on_loop([&] { client_ = std::make_unique<HttpClient>(loop_, std::move(settings)); });
+  }
+
   int serve(HttpServer::Handler handler, ServerLimits limits = {}) {
     on_loop([&] {
       server_ = std::make_unique<HttpServer>(loop_, std::move(handler));

@@ -65,6 +65,7 @@ TEST_F(HttpServerTest, ambiguous_framing_is_refused_before_the_handler) {
            post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
            post + "Content-Length: 2\r\nContent-Length: 2\r\n\r\nab",
            post + "Content-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+           post + "Content-Length: 2, 2\r\n\r\nab",
            post + "Content-Length: +2\r\n\r\nab",
            post + "Content-Length: -1\r\n\r\n",
            post + "Content-Length: 0x2\r\n\r\nab",

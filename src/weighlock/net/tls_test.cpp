@@ -82,9 +82,6 @@ const std::string kOk = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsafe";
 class TlsTest : public LoopFixture {
  protected:
   TlsTest() { peer_url_.scheme = "https"; }
-  void use(HttpClient::Settings settings) {
-    on_loop([&] { client_ = std::make_unique<HttpClient>(loop_, std::move(settings)); });
-  }
   HttpResult get() { return call(peer_url_, {"GET", "/", {}, ""}, {.deadline = 5s}); }
 
   TlsPeer peer_;
@@ -94,7 +91,7 @@ class TlsTest : public LoopFixture {
 }  // namespace
 
 TEST_F(TlsTest, verified_peer_is_asked_twice_over_one_connection) {
-  use({.ca_file = peer_.ca_file()});
+  use_client({.ca_file = peer_.ca_file()});
   int served = 0;
   std::thread serving([&] { served = peer_.serve(kOk); });
   for (int i = 0; i < 2; ++i) {
@@ -108,7 +105,7 @@ TEST_F(TlsTest, verified_peer_is_asked_twice_over_one_connection) {
 }
 
 TEST_F(TlsTest, unknown_issuer_is_refused_before_a_byte_is_sent) {
-  use({});
+  use_client({});
   int served = 0;
   std::thread serving([&] { served = peer_.serve(kOk); });
   const auto error = std::get<TransportError>(get());
@@ -120,7 +117,7 @@ TEST_F(TlsTest, unknown_issuer_is_refused_before_a_byte_is_sent) {
 }
 
 TEST_F(TlsTest, certificate_for_another_name_is_refused) {
-  use({.ca_file = peer_.ca_file()});
+  use_client({.ca_file = peer_.ca_file()});
   peer_url_.host = "localhost";
   std::thread serving([&] { peer_.serve(kOk); });
   const auto error = std::get<TransportError>(get());
@@ -130,7 +127,7 @@ TEST_F(TlsTest, certificate_for_another_name_is_refused) {
 }
 
 TEST_F(TlsTest, unverified_peer_is_accepted_only_when_asked_for) {
-  use({.ca_file = "", .verify_peer = false});
+  use_client({.verify_peer = false});
   std::thread serving([&] { peer_.serve(kOk); });
   EXPECT_TRUE(std::holds_alternative<HttpResponse>(get()));
   on_loop([&] { client_.reset(); });
@@ -138,7 +135,7 @@ TEST_F(TlsTest, unverified_peer_is_accepted_only_when_asked_for) {
 }
 
 TEST_F(TlsTest, answer_that_ends_without_a_goodbye_may_be_cut_short) {
-  use({.ca_file = peer_.ca_file()});
+  use_client({.ca_file = peer_.ca_file()});
   std::thread serving([&] { peer_.serve("HTTP/1.0 200 OK\r\n\r\nhalf or whole?", false); });
   const HttpResult result = get();
   serving.join();
@@ -147,7 +144,7 @@ TEST_F(TlsTest, answer_that_ends_without_a_goodbye_may_be_cut_short) {
 }
 
 TEST_F(TlsTest, plain_http_peer_is_a_tls_error) {
-  use({.ca_file = peer_.ca_file()});
+  use_client({.ca_file = peer_.ca_file()});
   peer_url_.port = serve([](const HttpRequest&, const Responder& responder) { responder.respond({}); });
   const auto error = std::get<TransportError>(get());
   EXPECT_EQ(Kind::tls, error.kind);
@@ -155,7 +152,7 @@ TEST_F(TlsTest, plain_http_peer_is_a_tls_error) {
 }
 
 TEST_F(TlsTest, unreadable_ca_file_is_named) {
-  use({.ca_file = "/nonexistent/ca.pem"});
+  use_client({.ca_file = "/nonexistent/ca.pem"});
   const auto error = std::get<TransportError>(get());
   EXPECT_EQ(Kind::tls, error.kind);
   EXPECT_NE(std::string::npos, error.text.find("/nonexistent/ca.pem")) << error.text;

@@ -93,8 +93,10 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
     record(RecordKind::intent, update, worker.url, std::move(body));
   }
   if (operation.kind == OperationKind::pause) worker.paused_by_us = true;
-  if (operation.kind == OperationKind::set_label) worker.last_label = operation.label;
-  if (operation.kind == OperationKind::load && traits_of(worker).load_sets_label) worker.last_label = operation.label;
+  const bool writes_label = operation.kind == OperationKind::set_label ||
+                            (operation.kind == OperationKind::load && traits_of(worker).load_sets_label);
+  if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);
+  if (writes_label) worker.labels.push_back(operation.label);
   emit(Call{id, worker.url, worker.dialect, std::move(operation), update.id});
 }
 

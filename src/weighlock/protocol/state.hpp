@@ -33,7 +33,8 @@ struct Worker {
   std::optional<Cause> cause;
 
   std::string incarnation;                // "" until first read
-  std::optional<std::string> last_label;  // the last label that we wrote in this incarnation
+  std::vector<std::string> labels;        // what we may have written last in this incarnation; a label is ours if it is one of
+                                          // these (several while an answer is missing), or the start label when there is none
   std::string start_label;                // the label found when the incarnation was first seen
   std::string start_path;                 // the model path that it started with
   bool paused_by_us = false;              // a pause intent of ours in this incarnation has no known end
@@ -51,7 +52,7 @@ enum class Step {
   surveying, surveyed, pausing, paused,
   labelling, loading, labelling_version, flushing, verifying, repausing,
   judged,  // has a verdict, waits for the decision
-  barrier, heal_reading, heal_pausing, heal_labelling, heal_loading, heal_emptying, heal_reloading, heal_labelling_version, heal_flushing, heal_verifying,
+  barrier, heal_pausing, heal_labelling, heal_loading, heal_emptying, heal_reloading, heal_labelling_version, heal_flushing, heal_verifying,
   former_label, resuming, resume_waiting, checking, flushing_after, probing, fencing,
   done,
 };
@@ -66,6 +67,8 @@ struct Target {
   bool pause_sent = false;
   bool paused = false;
   bool label_changed = false;
+  bool resume_sent = false;
+  bool flushed_after = false;  // mode keep: the flush after the resume was sent
   bool load_sent = false;
   bool counted_lost = false;  // a member lost before its load was sent leaves the count
   std::string incarnation;
@@ -84,7 +87,6 @@ struct Target {
   bool caught_up = false;  // the one catch-up was tried
   bool reached = false;    // the survey's read was answered
   std::optional<CallId> call;
-  std::optional<TimerId> retry_timer;
   Instant load_started;
   std::optional<Milliseconds> load_took;
   std::optional<Instant> paused_at;
@@ -143,11 +145,12 @@ struct Update {
   std::optional<Error> error;
   std::optional<bool> committed = false;  // none = undecided
   std::map<TimerId, std::string> timers;  // purpose by id
-  bool cancel_requested = false;
 };
 
+// A rank whose /save hasn't ended still owns its engine, whatever became of the attempt or the pair.
 struct TrainerBusy {
   UpdateId update;
+  std::string save_path;
   CallId call = 0;
   Instant since;
   std::string directory;
@@ -165,7 +168,6 @@ struct Pair {
   std::deque<UpdateId> queue;
   std::deque<UpdateId> history;                  // ended ones, newest last, bounded
   std::map<std::string, UpdateId> keys;          // idempotency
-  std::map<std::string, TrainerBusy> busy;       // trainers whose /save hasn't ended, by URL
   std::map<std::string, std::set<std::string>> deaths;  // "lineage/version" -> worker/incarnation that died on it
   std::map<std::string, std::set<std::string>> spoiled;  // "lineage/version" -> workers that its failed attempt left not ready
   std::optional<ConnectPair> reconnect;          // waits for the running update
@@ -179,7 +181,9 @@ struct State {
   std::map<UpdateId, Update> updates;
   std::map<CallId, std::pair<UpdateId, std::string>> calls;  // running worker calls -> update ("" = none any more), worker
   std::map<CallId, std::pair<std::string, std::string>> saves;  // running saves -> pair, trainer
+  std::map<std::string, TrainerBusy> busy;                      // trainers whose /save hasn't ended, by URL
   std::map<TimerId, UpdateId> timers;
+  std::deque<UpdateId> orphans;  // ended updates of removed pairs, bounded
   std::uint64_t next_id = 1;
   std::uint64_t next_update = 1;
   bool stopping = false;

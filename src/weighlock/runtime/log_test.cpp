@@ -1,7 +1,7 @@
 #include "weighlock/runtime/log.hpp"
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <chrono>

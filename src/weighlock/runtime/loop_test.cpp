@@ -1,10 +1,11 @@
 #include "weighlock/runtime/loop.hpp"
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -102,6 +103,8 @@ TEST(Loop, each_signal_is_told_once) {
 }
 
 TEST(LoopDeathTest, timer_from_a_foreign_thread_aborts) {
+  // The style that is safe once other tests have started threads.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
         Loop loop;

@@ -1,6 +1,5 @@
 #include "weighlock/gateway/api/auth.hpp"
 
-#include <fmt/format.h>
 #include <openssl/crypto.h>
 
 #include <algorithm>
@@ -42,15 +41,6 @@ HttpResponse auth_refusal(AuthOutcome outcome) {
 Error auth_error(AuthOutcome outcome) {
   if (outcome == AuthOutcome::missing) return Error{ErrorCode::unauthenticated, std::string(kMissing)};
   return Error{ErrorCode::permission_denied, std::string(kWrong)};
-}
-
-Status check_admin_key(std::string_view host, std::string_view key, bool allow_default) {
-  if (key.empty()) return Error{ErrorCode::invalid_argument, "the admin API key is empty; give one by file, environment or descriptor"};
-  const bool loopback = host.starts_with("127.") || host == "::1" || host == "localhost";
-  if (key != kDefaultAdminKey || loopback || allow_default) return {};
-  return Error{ErrorCode::permission_denied,
-               fmt::format("Refusing to start server on non-loopback host '{}' with the default admin API key ('{}'). Set 'admin_api_key' to a unique "
-                           "secret, or set AREAL_ALLOW_DEFAULT_ADMIN_KEY=1 to acknowledge the risk in a trusted environment.", host, kDefaultAdminKey)};
 }
 
 }  // namespace weighlock

@@ -9,8 +9,6 @@
 
 namespace weighlock {
 
-inline constexpr std::string_view kDefaultAdminKey = "areal-admin-key";  // public: the Python gateway's default
-
 enum class AuthOutcome { ok, missing, wrong };
 
 // Scheme without case, blanks around the key ignored. A key with bytes outside ASCII is wrong.
@@ -20,8 +18,5 @@ AuthOutcome check_bearer(const HttpRequest& request, std::string_view key);
 HttpResponse auth_refusal(AuthOutcome outcome);
 // The same as an error of the table, for /v1.
 Error auth_error(AuthOutcome outcome);
-
-// The default key is refused off loopback, unless the environment acknowledges it.
-Status check_admin_key(std::string_view host, std::string_view key, bool allow_default);
 
 }  // namespace weighlock

@@ -1,0 +1,238 @@
+// The routes of AReaL's Python gateway, for its unmodified clients: same paths, bodies and statuses, more truth in the texts.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <limits>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/gateway/api/answer.hpp"
+#include "weighlock/gateway/api/auth.hpp"
+#include "weighlock/gateway/api/context.hpp"
+#include "weighlock/gateway/api/lax_body.hpp"
+#include "weighlock/gateway/ended_text.hpp"
+#include "weighlock/gateway/pair_body.hpp"
+
+namespace weighlock {
+namespace {
+
+using namespace protocol;
+
+// Bad bodies are told before bad keys, as FastAPI does.
+std::optional<HttpResponse> refuse(const ApiContext& context, const LaxBody& body, const HttpRequest& request) {
+  if (std::optional<HttpResponse> refusal = body.refusal()) return refusal;
+  const AuthOutcome outcome = check_bearer(request, context.settings.admin_api_key);
+  if (outcome != AuthOutcome::ok) return auth_refusal(outcome);
+  return std::nullopt;
+}
+
+HttpResponse pair_not_found(const std::string& name) { return error_answer(404, fmt::format("Pair '{}' not found", name)); }
+
+HttpResponse failure_answer(const Error& error) {
+  const int status = info(error.code).http_status;
+  return error_answer(status < 400 ? 500 : status, error.text());
+}
+
+// --- connect ---------------------------------------------------------------------------------------------------------------
+
+struct ConnectBody {
+  std::string pair_name;
+  std::vector<std::string> train_worker_urls;
+  std::vector<std::string> inference_worker_urls;
+  std::string mode;
+  std::string save_path;
+  bool use_lora = false;
+  std::string lora_name;
+  bool colocate = false;
+  json::value settings;
+};
+
+ConnectBody read_connect(LaxBody& body) {
+  ConnectBody out;
+  out.pair_name = body.text("pair_name");
+  out.train_worker_urls = body.texts("train_worker_urls");
+  out.inference_worker_urls = body.texts("inference_worker_urls");
+  out.mode = body.text("mode", "awex");
+  out.save_path = body.text("save_path", "");
+  out.use_lora = body.flag("use_lora", false);
+  out.lora_name = body.text("lora_name", "");
+  body.whole("lora_keep_versions", 0);
+  body.text("nccl_master_addr", "");
+  body.whole("nccl_master_port", 0);
+  out.colocate = body.flag("colocate", false);
+  if (const json::value* settings = body.any("settings")) out.settings = *settings;
+  return out;
+}
+
+// The Python gateway's own refusals, in its order and words, then ours.
+std::optional<HttpResponse> refuse_connect(const ConnectBody& body) {
+  if (body.colocate) return error_answer(400, "colocate=true is not carried by this release; use mode='disk'");
+  if (body.mode == "disk") {
+    if (body.save_path.empty()) return error_answer(400, "save_path is required when mode='disk'");
+    if (!body.save_path.starts_with('/')) return error_answer(400, "save_path must be an absolute path when mode='disk'");
+    if (body.use_lora && body.lora_name.empty()) return error_answer(400, "lora_name is required when use_lora=True");
+    if (body.use_lora) return error_answer(400, "use_lora=true is not carried by this release; full models are");
+    return std::nullopt;
+  }
+  if (body.mode == "awex" && body.use_lora)
+    return error_answer(400, "awex weight update does not support LoRA; set actor.weight_update_mode=disk in your config.");
+  if (body.mode == "awex") return error_answer(400, "mode='awex' is not carried by this release; set actor.weight_update_mode=disk in your config");
+  return error_answer(400, fmt::format("mode must be 'awex' or 'disk', not '{}'", body.mode.substr(0, 100)));
+}
+
+std::optional<FieldError> make_spec(const ApiContext& context, const ConnectBody& body, PairSpec& spec) {
+  if (auto failure = check_pair_name(body.pair_name)) return failure;
+  spec.name = body.pair_name;
+  spec.save_path = body.save_path;
+  if (Status status = context.confinement.check_directory(body.save_path, "save_path"); !status) return FieldError{"save_path", status.error()};
+  if (auto failure = read_urls(body.train_worker_urls, "train_worker_urls", limits::kTrainersPerPairMax, context.confinement, spec.trainer_urls))
+    return failure;
+  std::vector<std::string> workers;
+  if (auto failure = read_urls(body.inference_worker_urls, "inference_worker_urls", limits::kWorkersPerPairMax, context.confinement, workers))
+    return failure;
+  Settings settings;
+  settings.policy = context.settings.policy;
+  if (!body.settings.is_null()) {
+    if (auto failure = read_settings(body.settings, "settings", SettingsPlace::compatible_connect, settings)) return failure;
+  }
+  spec.policy = settings.policy;
+  spec.save_trigger = settings.save_trigger.value_or(SaveTrigger::all);
+  for (std::string& url : workers) spec.workers.push_back(WorkerSpec{std::move(url), settings.dialect});
+  return std::nullopt;
+}
+
+// What a connect or disconnect waits behind, for the answer when it took too long.
+std::string blocker_text(const ApiContext& context, const std::string& name) {
+  const Pair* pair = context.find_pair(name);
+  const Update* update = pair ? context.find_update(pair->active) : nullptr;
+  if (!update) return fmt::format("pair '{}' is still being changed", name);
+  return fmt::format("update {} of pair '{}' (v{}) is still in {}; it is waited for, and the change takes effect when it ends", update->id, name,
+                     update->version.version, protocol::name(update->state));
+}
+
+void connect(ApiContext& context, RouteRequest request, Responder responder) {
+  LaxBody body(request.http);
+  const ConnectBody read = read_connect(body);
+  if (auto refusal = refuse(context, body, request.http)) return responder.respond(*std::move(refusal));
+  if (auto refusal = refuse_connect(read)) return responder.respond(*std::move(refusal));
+  ConnectPair event;
+  if (auto failure = make_spec(context, read, event.spec))
+    return responder.respond(error_answer(info(failure->error.code).http_status, failure->error.text()));
+  const auto pending = PendingAnswer::make(context, std::move(responder));
+  event.token = pending->when_replied([pending, name = read.pair_name](const Reply& reply) {
+    pending->answer(reply.error ? failure_answer(*reply.error) : json_answer(200, json::object{{"pair_name", name}}));
+  });
+  pending->deadline(context.settings.reply_by,
+                    [pending, name = read.pair_name] { pending->answer(error_answer(409, blocker_text(pending->context(), name))); });
+  context.driver.post(std::move(event));
+}
+
+// --- update_weights --------------------------------------------------------------------------------------------------------
+
+struct Asked {
+  std::string pair;
+  std::int64_t version = 0;
+  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // the client reads fractions of a ms
+};
+
+json::object outcome_body(const Asked& asked, bool ok, json::value error) {
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - asked.began;
+  json::object out;
+  out["status"] = ok ? "ok" : "error";
+  out["version"] = asked.version;
+  out["duration_ms"] = took.count();
+  out["error"] = std::move(error);
+  return out;
+}
+
+HttpResponse transfer_error(const ApiContext& context, const Asked& asked, std::string_view text, const Update* update) {
+  json::object out = outcome_body(asked, false, json::string(text));
+  if (update) {
+    out["update_id"] = update->id;
+    out["degraded"] = false;
+    out["pause_ms"] = pause_of(*update, context.loop.now()).count();
+    out["verdicts"] = verdicts_view(context.view(), *update);
+  }
+  return json_answer(context.settings.compat_error_status, out);
+}
+
+HttpResponse ended_answer(const ApiContext& context, const Asked& asked, const UpdateId& id) {
+  const Update* update = context.find_update(id);
+  if (!update) return transfer_error(context, asked, fmt::format("pair '{}' v{}: its outcome is no longer remembered", asked.pair, asked.version), nullptr);
+  const bool degraded = update->state == UpdateState::degraded;
+  if (update->state != UpdateState::succeeded && !degraded) return transfer_error(context, asked, ended_text(context.state(), *update), update);
+  json::object out = outcome_body(asked, true, nullptr);
+  out["update_id"] = update->id;
+  out["degraded"] = degraded;
+  if (degraded) out["detail"] = ended_text(context.state(), *update);
+  out["pause_ms"] = pause_of(*update, context.loop.now()).count();
+  out["verdicts"] = verdicts_view(context.view(), *update);
+  return json_answer(200, out);
+}
+
+void accepted(const std::shared_ptr<PendingAnswer>& pending, const Asked& asked, const Reply& reply, UpdateId& id) {
+  if (reply.error) return pending->answer(transfer_error(pending->context(), asked, reply.error->text(), nullptr));
+  id = reply.update;
+  pending->when_ended(reply.update, [pending, asked, ended = reply.update] { pending->answer(ended_answer(pending->context(), asked, ended)); });
+}
+
+void update_weights(ApiContext& context, RouteRequest request, Responder responder) {
+  LaxBody body(request.http);
+  Asked asked;
+  asked.pair = body.text("pair_name");
+  asked.version = body.whole("version", 0);
+  if (auto refusal = refuse(context, body, request.http)) return responder.respond(*std::move(refusal));
+  const Pair* pair = context.find_pair(asked.pair);
+  if (!pair) return responder.respond(pair_not_found(asked.pair));
+  using Limits = std::numeric_limits<std::int64_t>;
+  if (asked.version == Limits::max() || asked.version == Limits::min())
+    return responder.respond(transfer_error(context, asked, fmt::format("pair '{}': the version doesn't fit in 64 bits", asked.pair), nullptr));
+  const auto pending = PendingAnswer::make(context, std::move(responder));
+  const auto id = std::make_shared<UpdateId>();
+  RequestUpdate event;
+  event.pair = asked.pair;
+  event.version = asked.version;
+  event.policy = pair->spec.policy;
+  event.token = pending->when_replied([pending, asked, id](const Reply& reply) { accepted(pending, asked, reply, *id); });
+  pending->deadline(context.settings.reply_by, [pending, asked, id] {
+    const ApiContext& here = pending->context();
+    const Update* update = here.find_update(*id);
+    const std::string text = update ? running_text(*update, here.loop.now() - pending->began())
+                                    : fmt::format("pair '{}' v{}: not accepted yet; committed: false", asked.pair, asked.version);
+    pending->answer(transfer_error(here, asked, text, update));
+  });
+  context.driver.post(std::move(event));
+}
+
+// --- disconnect ------------------------------------------------------------------------------------------------------------
+
+void disconnect(ApiContext& context, RouteRequest request, Responder responder) {
+  LaxBody body(request.http);
+  const std::string name = body.text("pair_name");
+  if (auto refusal = refuse(context, body, request.http)) return responder.respond(*std::move(refusal));
+  if (!context.find_pair(name)) return responder.respond(pair_not_found(name));
+  const auto pending = PendingAnswer::make(context, std::move(responder));
+  RemovePair event;
+  event.pair = name;
+  event.token = pending->when_replied([pending, name](const Reply& reply) {
+    if (reply.error && reply.error->code == ErrorCode::not_found) return pending->answer(pair_not_found(name));
+    if (reply.error) return pending->answer(failure_answer(*reply.error));
+    json::object out{{"status", "ok"}, {"pair_name", name}};
+    if (!reply.abandoned.empty()) out["abandoned"] = text_list(reply.abandoned);
+    pending->answer(json_answer(200, out));
+  });
+  pending->deadline(context.settings.reply_by, [pending, name] { pending->answer(error_answer(409, blocker_text(pending->context(), name))); });
+  context.driver.post(std::move(event));
+}
+
+}  // namespace
+
+void add_compat_routes(Router& router, ApiContext& context) {
+  router.add("GET", "/health", [](const RouteRequest&, const Responder& responder) {
+    responder.respond(json_answer(200, json::object{{"status", "healthy"}}));
+  });
+  router.add("POST", "/connect", [&context](RouteRequest r, Responder a) { connect(context, std::move(r), std::move(a)); });
+  router.add("POST", "/update_weights", [&context](RouteRequest r, Responder a) { update_weights(context, std::move(r), std::move(a)); });
+  router.add("POST", "/disconnect", [&context](RouteRequest r, Responder a) { disconnect(context, std::move(r), std::move(a)); });
+}
+
+}  // namespace weighlock

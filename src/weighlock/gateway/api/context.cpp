@@ -1,0 +1,86 @@
+#include "weighlock/gateway/api/context.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "weighlock/gateway/api/answer.hpp"
+#include "weighlock/gateway/api/auth.hpp"
+
+namespace weighlock {
+namespace {
+
+constexpr double kWaitSecondsMax = 600;  // a client that wants more asks again; proxies cut longer silences
+
+}  // namespace
+
+const protocol::Pair* ApiContext::find_pair(const std::string& name) const {
+  const auto it = state().pairs.find(name);
+  return it == state().pairs.end() ? nullptr : &it->second;
+}
+
+const protocol::Update* ApiContext::find_update(const protocol::UpdateId& id) const {
+  const auto it = state().updates.find(id);
+  return it == state().updates.end() ? nullptr : &it->second;
+}
+
+std::shared_ptr<PendingAnswer> PendingAnswer::make(ApiContext& context, Responder responder) {
+  return std::shared_ptr<PendingAnswer>(new PendingAnswer(context, std::move(responder)));
+}
+
+void PendingAnswer::answer(HttpResponse response) {
+  if (answered_) return;
+  answered_ = true;
+  if (timer_) context_.loop.cancel(*timer_);
+  if (wait_) context_.waiters.forget(*wait_);
+  responder_.respond(std::move(response));
+}
+
+void PendingAnswer::deadline(Milliseconds after, std::function<void()> late) {
+  if (answered_) return;
+  timer_ = context_.loop.after(after, [self = shared_from_this(), late = std::move(late)] {
+    self->timer_.reset();
+    if (!self->alive_.expired() && !self->answered_) late();
+  });
+}
+
+void PendingAnswer::when_ended(const protocol::UpdateId& update, std::function<void()> then) {
+  if (answered_) return;
+  const protocol::Update* found = context_.find_update(update);
+  if (!found || protocol::is_terminal(found->state)) return then();
+  wait_ = context_.waiters.on_ended(update, [self = shared_from_this(), then = std::move(then)] {
+    self->wait_.reset();
+    if (!self->answered_) then();
+  });
+}
+
+protocol::ReplyToken PendingAnswer::when_replied(std::function<void(const protocol::Reply&)> then) {
+  return context_.waiters.on_reply([self = shared_from_this(), then = std::move(then)](const protocol::Reply& reply) { then(reply); });
+}
+
+std::optional<HttpResponse> refuse_key(const ApiContext& context, const RouteRequest& request) {
+  const AuthOutcome outcome = check_bearer(request.http, context.settings.admin_api_key);
+  if (outcome == AuthOutcome::ok) return std::nullopt;
+  return problem_answer(auth_error(outcome), request.path);
+}
+
+WaitAsked read_wait(const RouteRequest& request) {
+  const std::optional<std::string> text = request.query_value("wait");
+  if (!text) return {};
+  double seconds = 0;
+  const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+  if (failure != std::errc{} || end != text->data() + text->size() || !(seconds >= 0 && seconds <= kWaitSecondsMax)) {
+    Error error{ErrorCode::invalid_argument, fmt::format("wait: must be seconds from 0 to {}, not '{}'", kWaitSecondsMax, text->substr(0, 50))};
+    return {std::nullopt, FieldError{"wait", std::move(error)}};
+  }
+  return {Milliseconds(std::llround(seconds * 1000)), std::nullopt};
+}
+
+Result<json::value> read_body(const RouteRequest& request) { return parse_json(request.http.body, "request body"); }
+
+HttpResponse no_such(std::string_view kind, std::string_view name, const RouteRequest& request) {
+  return problem_answer(Error{ErrorCode::not_found, fmt::format("{} '{}' not found", kind, name.substr(0, 300))}, request.path);
+}
+
+}  // namespace weighlock

@@ -1,0 +1,107 @@
+// What the route groups share: the parts of the gateway that answer requests, and how a request waits for the machine.
+//
+// Thread rule: loop thread only. Borrowed by every handler; the gateway owns it and closes the server before it goes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weighlock/gateway/api/router.hpp"
+#include "weighlock/gateway/confinement.hpp"
+#include "weighlock/gateway/credentials.hpp"
+#include "weighlock/gateway/metrics.hpp"
+#include "weighlock/gateway/readiness.hpp"
+#include "weighlock/gateway/views.hpp"
+#include "weighlock/gateway/wall_clock.hpp"
+#include "weighlock/gateway/waiters.hpp"
+#include "weighlock/journal/journal.hpp"
+#include "weighlock/protocol/driver.hpp"
+#include "weighlock/runtime/pool.hpp"
+
+namespace weighlock {
+
+struct ApiSettings {
+  std::string admin_api_key;
+  protocol::Policy policy;             // defaults of new pairs
+  Milliseconds reply_by{280'000};      // below the compatible client's 300 s
+  int compat_error_status = 200;       // of a failed transfer
+};
+
+struct ApiContext {
+  Loop& loop;
+  protocol::Driver& driver;
+  Waiters& waiters;
+  Journal& journal;
+  Pool& read_pool;  // for reads of the journal, which block
+  const Confinement& confinement;
+  CredentialStore& credentials;
+  Readiness& readiness;
+  Metrics& metrics;
+  WallClock clock;
+  ApiSettings settings;
+  bool stopping = false;
+  // Expires with the gateway: timers and pool jobs may come after it on a loop that goes on.
+  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+
+  const protocol::State& state() const { return driver.state(); }
+  ViewContext view() const { return ViewContext{driver.state(), clock, loop.now()}; }
+  const protocol::Pair* find_pair(const std::string& name) const;
+  const protocol::Update* find_update(const protocol::UpdateId& id) const;
+};
+
+// A request that waits: for the machine's reply, an update's end, or its own deadline, whichever comes first. Kept alive by
+// what it waits for.
+class PendingAnswer : public std::enable_shared_from_this<PendingAnswer> {
+ public:
+  static std::shared_ptr<PendingAnswer> make(ApiContext& context, Responder responder);
+
+  // The first answer counts; it ends all waiting.
+  void answer(HttpResponse response);
+  bool answered() const { return answered_; }
+  // Runs `late` after `after`, unless answered.
+  void deadline(Milliseconds after, std::function<void()> late);
+  // Runs `then` when the update is terminal: at once if it is, or if it is forgotten.
+  void when_ended(const protocol::UpdateId& update, std::function<void()> then);
+  // Token for an event; `then` runs with the machine's reply, also when answered already.
+  protocol::ReplyToken when_replied(std::function<void(const protocol::Reply&)> then);
+
+  Instant began() const { return began_; }
+  ApiContext& context() { return context_; }
+
+ private:
+  PendingAnswer(ApiContext& context, Responder responder)
+      : context_(context), alive_(context.alive), responder_(std::move(responder)), began_(context.loop.now()) {}
+
+  ApiContext& context_;
+  std::weak_ptr<bool> alive_;
+  Responder responder_;
+  Instant began_;
+  bool answered_ = false;
+  std::optional<Loop::TimerId> timer_;
+  std::optional<Waiters::WaitId> wait_;
+};
+
+// One per file of this folder.
+void add_compat_routes(Router& router, ApiContext& context);
+void add_pair_routes(Router& router, ApiContext& context);
+void add_update_routes(Router& router, ApiContext& context);
+void add_worker_routes(Router& router, ApiContext& context);
+void add_event_routes(Router& router, ApiContext& context);
+void add_health_routes(Router& router, ApiContext& context);
+
+// /v1: the refusal if the bearer key isn't right.
+std::optional<HttpResponse> refuse_key(const ApiContext& context, const RouteRequest& request);
+// "wait=SECONDS", at most ten minutes; none without it. The failure is a problem's.
+struct WaitAsked {
+  std::optional<Milliseconds> wait;
+  std::optional<FieldError> failure;
+};
+WaitAsked read_wait(const RouteRequest& request);
+// The strict JSON body of a /v1 call.
+Result<json::value> read_body(const RouteRequest& request);
+// 404 as a problem.
+HttpResponse no_such(std::string_view kind, std::string_view name, const RouteRequest& request);
+
+}  // namespace weighlock

@@ -1,0 +1,102 @@
+// /v1/pairs/{p}/workers: the fleet, its changes, and the readiness URL for routers and orchestrators.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "weighlock/gateway/api/answer.hpp"
+#include "weighlock/gateway/api/context.hpp"
+#include "weighlock/gateway/pair_body.hpp"
+
+namespace weighlock {
+namespace {
+
+using namespace protocol;
+
+void list_workers(const ApiContext& context, const RouteRequest& request, const Responder& responder) {
+  const Pair* pair = context.find_pair(request.parameter("pair"));
+  if (!pair) return responder.respond(no_such("pair", request.parameter("pair"), request));
+  json::array items;
+  for (const WorkerSpec& spec : pair->spec.workers) {
+    const auto it = context.state().workers.find(spec.url);
+    if (it != context.state().workers.end()) items.push_back(worker_view(context.view(), it->second));
+  }
+  responder.respond(json_answer(200, json::object{{"items", std::move(items)}, {"next", nullptr}}));
+}
+
+HttpResponse readiness_answer(bool ready, const json::object& worker, std::string_view reason) {
+  json::object out{{"ready", ready}, {"worker", worker}};
+  out["reason"] = reason.empty() ? json::value(nullptr) : json::value(reason);
+  return json_answer(ready ? 200 : 503, out);
+}
+
+void readiness(ApiContext& context, const RouteRequest& request, Responder responder) {
+  const Pair* pair = context.find_pair(request.parameter("pair"));
+  const Worker* worker = pair ? find_worker(context.state(), *pair, request.parameter("worker")) : nullptr;
+  if (!worker) return responder.respond(no_such("worker", request.parameter("worker"), request));
+  json::object view = worker_view(context.view(), *worker);
+  if (worker->state != WorkerState::ready) {
+    const std::string why = worker->cause ? worker->cause->message : std::string(name(worker->state));
+    return responder.respond(readiness_answer(false, view, why));
+  }
+  // Before its first update an "auto" worker hasn't been asked what it is: it may serve, and there is no way to read it.
+  if (!worker->dialect) return responder.respond(readiness_answer(true, view, ""));
+  context.readiness.read(worker->url, *worker->dialect, [responder, view = std::move(view)](const Readiness::Reading& reading) {
+    if (reading.refused) return responder.respond(readiness_answer(false, view, "unreachable: " + reading.text));
+    if (reading.paused) return responder.respond(readiness_answer(false, view, "the engine says that it is paused"));
+    responder.respond(readiness_answer(true, view, ""));
+  });
+}
+
+// A changed list of workers is a changed pair: one event, the same rules of leaving and joining.
+void change_workers(ApiContext& context, PairSpec spec, std::map<std::string, Credentials> keys, const std::string& path, Responder responder) {
+  const auto pending = PendingAnswer::make(context, std::move(responder));
+  ConnectPair event;
+  event.new_lineage = false;
+  event.spec = std::move(spec);
+  event.token = pending->when_replied([pending, name = event.spec.name, keys = std::move(keys), path](const Reply& reply) {
+    ApiContext& here = pending->context();
+    if (reply.error) return pending->answer(problem_answer(*reply.error, path));
+    for (const auto& [url, credentials] : keys) here.credentials.set(url, credentials);
+    const Pair* pair = here.find_pair(name);
+    pending->answer(pair ? json_answer(200, pair_view(here.view(), *pair)) : problem_answer(Error{ErrorCode::not_found, "the pair was removed meanwhile"}, path));
+  });
+  pending->deadline(context.settings.reply_by, [pending, path] {
+    pending->answer(problem_answer(Error{ErrorCode::conflict, "the pair's running update is waited for; the change takes effect when it ends"}, path));
+  });
+  context.driver.post(std::move(event));
+}
+
+void add_worker(ApiContext& context, const RouteRequest& request, Responder responder) {
+  if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
+  const Pair* pair = context.find_pair(request.parameter("pair"));
+  if (!pair) return responder.respond(no_such("pair", request.parameter("pair"), request));
+  Result<json::value> body = read_body(request);
+  if (!body) return responder.respond(problem_answer(body.error(), request.path));
+  PairBody changed;
+  changed.spec = pair->spec;
+  if (auto failure = read_worker(*body, "worker", context.confinement, changed)) return responder.respond(problem_answer(*failure, request.path));
+  change_workers(context, std::move(changed.spec), std::move(changed.credentials), request.path, std::move(responder));
+}
+
+void remove_worker(ApiContext& context, const RouteRequest& request, Responder responder) {
+  if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
+  const Pair* pair = context.find_pair(request.parameter("pair"));
+  const Worker* worker = pair ? find_worker(context.state(), *pair, request.parameter("worker")) : nullptr;
+  if (!worker) return responder.respond(no_such("worker", request.parameter("worker"), request));
+  PairSpec spec = pair->spec;
+  std::erase_if(spec.workers, [&](const WorkerSpec& one) { return one.url == worker->url; });
+  if (spec.workers.empty())
+    return responder.respond(problem_answer(Error{ErrorCode::conflict, "it is the pair's last worker; remove the pair instead"}, request.path));
+  change_workers(context, std::move(spec), {}, request.path, std::move(responder));
+}
+
+}  // namespace
+
+void add_worker_routes(Router& router, ApiContext& context) {
+  router.add("GET", "/v1/pairs/{pair}/workers", [&context](const RouteRequest& r, const Responder& a) { list_workers(context, r, a); });
+  router.add("GET", "/v1/pairs/{pair}/workers/{worker}/ready", [&context](const RouteRequest& r, Responder a) { readiness(context, r, std::move(a)); });
+  router.add("POST", "/v1/pairs/{pair}/workers:add", [&context](const RouteRequest& r, Responder a) { add_worker(context, r, std::move(a)); });
+  router.add("POST", "/v1/pairs/{pair}/workers/{worker}:remove", [&context](const RouteRequest& r, Responder a) { remove_worker(context, r, std::move(a)); });
+}
+
+}  // namespace weighlock

@@ -1,0 +1,179 @@
+#include "weighlock/gateway/executor.hpp"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/core/url.hpp"
+#include "weighlock/engines/dialect.hpp"
+#include "weighlock/gateway/fence.hpp"
+#include "weighlock/gateway/wall_clock.hpp"
+#include "weighlock/runtime/log.hpp"
+#include "weighlock/trainers/save.hpp"
+
+namespace weighlock {
+namespace {
+
+using namespace protocol;
+
+constexpr int kExitJournalFailed = 70;  // EX_SOFTWARE of sysexits.h
+
+void end_process(const Error& error) {
+  log_error("the gateway ends, since it can't record what it does: {}", error.text());
+  log_flush(Milliseconds(1000));
+  _exit(kExitJournalFailed);
+}
+
+Url url_of(const std::string& text) {
+  Result<Url> url = parse_url(text);
+  WEIGHLOCK_CHECK(url, "URLs are checked where they come in");
+  return *std::move(url);
+}
+
+SaveOutcomeKind kind_of(SaveKind kind) {
+  switch (kind) {
+    case SaveKind::ok: return SaveOutcomeKind::ok;
+    case SaveKind::failed: return SaveOutcomeKind::failed;
+    case SaveKind::unknown: return SaveOutcomeKind::unknown;
+    case SaveKind::not_sent: return SaveOutcomeKind::not_sent;
+  }
+  return SaveOutcomeKind::unknown;
+}
+
+}  // namespace
+
+Executor::Executor(Parts parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {
+  if (!hooks_.journal_failed) hooks_.journal_failed = end_process;
+}
+
+Executor::~Executor() {
+  for (const auto& [id, call] : calls_) parts_.engine_calls.cancel(call);
+  for (const auto& [id, save] : saves_) parts_.http.cancel(save);
+  for (const auto& [id, timer] : timers_) parts_.loop.cancel(timer);
+}
+
+Instant Executor::now() const { return parts_.loop.now(); }
+
+void Executor::post(EventBody body) {
+  WEIGHLOCK_CHECK(driver_, "the executor is attached before the first event");
+  driver_->post(std::move(body));
+}
+
+void Executor::append(std::vector<Record> group, std::function<void()> durable) {
+  auto shared = std::make_shared<std::vector<Record>>(std::move(group));
+  auto outcome = std::make_shared<Status>();
+  const std::int64_t wall_ms = unix_now_ms();
+  Journal* journal = &parts_.journal;
+  parts_.journal_pool.run([journal, shared, outcome, wall_ms] { *outcome = journal->append(std::move(*shared), wall_ms); },
+                          [this, alive = std::weak_ptr(alive_), outcome, durable = std::move(durable)] {
+                            if (alive.expired()) return;
+                            if (!*outcome) return hooks_.journal_failed(outcome->error());
+                            durable();
+                            if (!alive.expired()) parts_.waiters.changed();
+                          });
+}
+
+void Executor::perform(Effect effect) {
+  std::visit([this](const auto& one) { run(one); }, effect);
+}
+
+void Executor::run(const Call& call) {
+  EngineTask task;
+  task.operation = call.operation;
+  task.credentials = parts_.credentials.of(call.worker);
+  if (call.operation.kind == OperationKind::verify) task.expectations = parts_.storage.expectations_of(call.operation.directory);
+  std::unique_ptr<Conversation> conversation =
+      call.dialect ? start_conversation(*call.dialect, std::move(task)) : start_identify(std::move(task.credentials));
+  calls_[call.call] = parts_.engine_calls.start(url_of(call.worker), std::move(conversation), limits::kCallHardTimeout,
+                                                [this, id = call.call](Outcome outcome) {
+                                                  calls_.erase(id);
+                                                  post(CallEnded{id, std::move(outcome)});
+                                                });
+}
+
+void Executor::run(const Cancel& cancel) {
+  if (const auto node = calls_.extract(cancel.call); !node.empty()) parts_.engine_calls.cancel(node.mapped());
+  if (const auto node = saves_.extract(cancel.call); !node.empty()) parts_.http.cancel(node.mapped());
+}
+
+void Executor::run(const TriggerSave& save) {
+  HttpCallOptions options;
+  options.deadline = limits::kCallHardTimeout;
+  options.fresh_connection = true;  // a save is never repeated, so a connection that may be dying is not good enough
+  saves_[save.call] = parts_.http.send(url_of(save.trainer), make_save_request(save.directory), options,
+                                       [this, alive = std::weak_ptr(alive_), id = save.call](HttpResult result) {
+                                         if (alive.expired() || saves_.erase(id) == 0) return;
+                                         SaveOutcome outcome = classify_save(result);
+                                         post(SaveEnded{id, kind_of(outcome.kind), std::move(outcome.text)});
+                                       });
+}
+
+void Executor::in_storage(std::function<void()> job, std::function<void()> done) {
+  parts_.storage_pool.run(std::move(job), [alive = std::weak_ptr(alive_), done = std::move(done)] {
+    if (!alive.expired()) done();
+  });
+}
+
+void Executor::run(const Prepare& prepare) {
+  auto made = std::make_shared<Result<std::string>>(Error{});
+  in_storage([storage = &parts_.storage, prepare, made] { *made = storage->prepare(prepare); },
+             [this, update = prepare.update, made] { post(Prepared{update, std::move(*made)}); });
+}
+
+void Executor::run(const Seal& seal) {
+  auto made = std::make_shared<Result<SealedVersion>>(Error{});
+  in_storage([storage = &parts_.storage, seal, made] { *made = storage->seal(seal); },
+             [this, update = seal.update, made] { post(Sealed{update, std::move(*made)}); });
+}
+
+void Executor::run(const ComputeDigest& compute) {
+  auto made = std::make_shared<Result<std::string>>(Error{});
+  in_storage([storage = &parts_.storage, compute, made] { *made = storage->digest(compute.directory); },
+             [this, update = compute.update, made] { post(DigestDone{update, std::move(*made)}); });
+}
+
+void Executor::run(const Discard& discard) {
+  auto done = std::make_shared<Status>();
+  in_storage([storage = &parts_.storage, discard, done] { *done = storage->discard(discard.save_path, discard.directory); },
+             [directory = discard.directory, done] {
+               if (!*done) log_warn("could not remove the attempt's directory '{}': {}", directory, done->error().text());
+             });
+}
+
+void Executor::run(const MarkLatest& mark) {
+  auto done = std::make_shared<Status>();
+  in_storage([storage = &parts_.storage, mark, done] { *done = storage->mark_latest(mark.save_path, mark.directory); },
+             [save_path = mark.save_path, done] {
+               if (!*done) log_warn("could not write LATEST in '{}': {}", save_path, done->error().text());
+             });
+}
+
+void Executor::run(const StartTimer& timer) {
+  timers_[timer.timer] = parts_.loop.after(timer.after, [this, id = timer.timer] {
+    timers_.erase(id);
+    post(TimerFired{id});
+  });
+}
+
+void Executor::run(const CancelTimer& timer) {
+  if (const auto node = timers_.extract(timer.timer); !node.empty()) parts_.loop.cancel(node.mapped());
+}
+
+void Executor::run(const Fence& fence) {
+  log_warn("pair={} worker {} is fenced: {}: {}", fence.pair, fence.worker, name(fence.cause.code), fence.cause.message);
+  run_fence(hooks_.fence, fence, parts_.http, parts_.storage_pool);
+}
+
+void Executor::run(const Reply& reply) { parts_.waiters.replied(reply); }
+
+void Executor::run(const UpdateEnded& ended) {
+  if (hooks_.update_ended) hooks_.update_ended(ended.update);
+  parts_.waiters.ended(ended.update);
+}
+
+void Executor::run(const Stopped&) {
+  if (hooks_.stopped) hooks_.stopped();
+}
+
+}  // namespace weighlock

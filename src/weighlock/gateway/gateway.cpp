@@ -1,0 +1,172 @@
+#include "weighlock/gateway/gateway.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "weighlock/engines/dialect.hpp"
+#include "weighlock/gateway/api/context.hpp"
+#include "weighlock/gateway/ended_text.hpp"
+#include "weighlock/gateway/executor.hpp"
+#include "weighlock/io/file_system.hpp"
+#include "weighlock/journal/memory_journal.hpp"
+#include "weighlock/journal/sqlite_journal.hpp"
+#include "weighlock/runtime/log.hpp"
+#include "weighlock/runtime/random.hpp"
+
+namespace weighlock {
+namespace {
+
+constexpr std::size_t kStorageThreads = 4;       // a digest at a time is the disk's speed; prepare and seal don't wait behind it
+constexpr Milliseconds kAnswersFlush{100};       // answers given in the last moment leave the socket's buffers
+
+protocol::State initial_state() {
+  protocol::State out;
+  out.boot = random_hex(4);
+  return out;
+}
+
+protocol::Policy default_policy(const GatewaySettings& settings) {
+  protocol::Policy out;
+  out.deadlines.save = std::max(out.deadlines.save, settings.update_timeout);
+  out.deadlines.load = std::max(out.deadlines.load, settings.update_timeout);
+  return out;
+}
+
+Result<std::unique_ptr<Journal>> open_journal(const std::string& state_dir) {
+  if (state_dir.empty()) return std::unique_ptr<Journal>(std::make_unique<MemoryJournal>());
+  SqliteJournal::Settings settings;
+  settings.directory = state_dir;
+  Result<std::unique_ptr<SqliteJournal>> opened = SqliteJournal::open(std::move(settings));
+  if (!opened) return std::move(opened).error();
+  return std::unique_ptr<Journal>(*std::move(opened));
+}
+
+}  // namespace
+
+// Members in the order of dependence: each is destroyed before what it borrows.
+struct Gateway::Implementation {
+  Implementation(Loop& l, GatewaySettings s, std::unique_ptr<Journal> j, Confinement c, protocol::State state);
+
+  void on_update_ended(const protocol::UpdateId& id);
+  void on_stopped(bool clean);
+
+  Loop& loop;
+  GatewaySettings settings;
+  std::unique_ptr<Journal> journal;
+  Confinement confinement;
+  RealFileSystem files;
+  VersionStorage storage;
+  CredentialStore credentials;
+  Waiters waiters;
+  Metrics metrics;
+  Pool journal_pool;
+  Pool storage_pool;
+  Pool read_pool;
+  HttpClient http;
+  EngineCalls engine_calls;
+  Readiness readiness;
+  Executor executor;
+  protocol::Driver driver;
+  ApiContext api;
+  Router router;
+  HttpServer server;
+  std::function<void(bool)> stopped;
+  std::optional<Loop::TimerId> stop_timer;
+};
+
+Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_ptr<Journal> j, Confinement c, protocol::State state)
+    : loop(l),
+      settings(std::move(s)),
+      journal(std::move(j)),
+      confinement(std::move(c)),
+      storage(files, "gateway-" + state.boot),
+      credentials(settings.engine_credentials),
+      journal_pool(loop, 1),
+      storage_pool(loop, kStorageThreads),
+      read_pool(loop, 1),
+      http(loop),
+      engine_calls(loop, http),
+      readiness(loop, engine_calls, credentials),
+      executor(Executor::Parts{loop, journal_pool, storage_pool, *journal, http, engine_calls, storage, credentials, waiters},
+               Executor::Hooks{settings.fence, [this](const protocol::UpdateId& id) { on_update_ended(id); }, [this] { on_stopped(true); },
+                               settings.journal_failed}),
+      driver(std::move(state), protocol::Dialects{traits(DialectKind::sglang), traits(DialectKind::vllm)}, executor),
+      api{loop, driver, waiters, *journal, read_pool, confinement, credentials, readiness, metrics, WallClock(unix_now_ms(), loop.now()),
+          ApiSettings{settings.admin_api_key, default_policy(settings), settings.reply_by, settings.compat_error_status}},
+      server(loop, [this](HttpRequest request, Responder responder) { router.handle(std::move(request), std::move(responder)); }) {
+  executor.attach(driver);
+  add_compat_routes(router, api);
+  add_pair_routes(router, api);
+  add_update_routes(router, api);
+  add_worker_routes(router, api);
+  add_event_routes(router, api);
+  add_health_routes(router, api);
+}
+
+void Gateway::Implementation::on_update_ended(const protocol::UpdateId& id) {
+  const protocol::Update* update = api.find_update(id);
+  if (!update || update->kind != protocol::UpdateKind::update) return;
+  metrics.update_ended(*update, loop.now());
+  const std::string line = log_line(driver.state(), *update, loop.now());
+  if (update->state == protocol::UpdateState::succeeded) log_info("{}", line);
+  else log_warn("{}", line);
+}
+
+void Gateway::Implementation::on_stopped(bool clean) {
+  if (!stopped) return;
+  if (stop_timer) loop.cancel(*stop_timer);
+  server.stop_accepting();
+  loop.after(kAnswersFlush, [this, alive = std::weak_ptr(api.alive), clean, then = std::exchange(stopped, nullptr)] {
+    if (alive.expired()) return;
+    server.close();
+    then(clean);
+  });
+}
+
+Result<std::unique_ptr<Gateway>> Gateway::make(Loop& loop, GatewaySettings settings) {
+  if (settings.admin_api_key.empty()) return Error{ErrorCode::invalid_argument, "the admin API key is empty; give one by file, environment or descriptor"};
+  Result<Confinement> confinement = Confinement::make(settings.worker_hosts, settings.storage_roots);
+  if (!confinement) return std::move(confinement).error();
+  Result<std::unique_ptr<Journal>> journal = open_journal(settings.state_dir);
+  if (!journal) return std::move(journal).error();
+  protocol::State state = initial_state();
+  protocol::Record started;
+  started.kind = protocol::RecordKind::gateway_started;
+  started.body["boot"] = state.boot;
+  if (Status done = (*journal)->append({std::move(started)}, unix_now_ms()); !done) return done.error();
+  return std::unique_ptr<Gateway>(
+      new Gateway(std::make_unique<Implementation>(loop, std::move(settings), *std::move(journal), *std::move(confinement), std::move(state))));
+}
+
+Gateway::Gateway(std::unique_ptr<Implementation> implementation) : implementation_(std::move(implementation)) {}
+Gateway::~Gateway() = default;
+
+Status Gateway::listen() {
+  HttpServer::Settings settings;
+  settings.host = implementation_->settings.host;
+  settings.port = implementation_->settings.port;
+  return implementation_->server.listen(settings);
+}
+
+int Gateway::port() const { return implementation_->server.port(); }
+
+void Gateway::stop(std::function<void(bool clean)> stopped) {
+  Implementation& self = *implementation_;
+  if (self.api.stopping) return;
+  self.api.stopping = true;
+  self.stopped = std::move(stopped);
+  self.stop_timer = self.loop.after(kStopAtMost, [this, alive = std::weak_ptr(self.api.alive)] {
+    if (alive.expired()) return;
+    Implementation& late = *implementation_;
+    late.stop_timer.reset();
+    for (const auto& [url, worker] : late.driver.state().workers) {
+      if (worker.paused_by_us) log_error("worker {} is left paused: its update could not be brought to an end in time", url);
+    }
+    late.on_stopped(false);
+  });
+  self.driver.post(protocol::Shutdown{});
+}
+
+}  // namespace weighlock

@@ -1,0 +1,62 @@
+// The whole gateway: builds the parts, hands them to each other, answers requests, stops in order.
+//
+// Thread rule: loop thread only. `loop` outlives it. Destroying it closes every connection; what the machine had begun is left
+// as the journal says.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weighlock/core/result.hpp"
+#include "weighlock/core/time.hpp"
+#include "weighlock/engines/conversation.hpp"
+#include "weighlock/journal/journal.hpp"
+#include "weighlock/runtime/loop.hpp"
+
+namespace weighlock {
+
+struct GatewaySettings {
+  std::string host = "127.0.0.1";  // an address
+  int port = 0;                    // 0: any free one
+  std::string admin_api_key;       // never empty
+  std::string state_dir;           // "" = nothing is kept over a restart
+  std::vector<std::string> storage_roots;
+  std::vector<std::string> worker_hosts;
+  std::string fence;                       // fence.hpp
+  Credentials engine_credentials;          // for workers that name no keys of their own
+  Milliseconds update_timeout{120'000};    // raises the save and load deadlines of new pairs, never lowers them
+  Milliseconds reply_by{280'000};
+  int compat_error_status = 200;
+  // For tests; default: log and _exit(70).
+  std::function<void(const Error&)> journal_failed;
+};
+
+class Gateway {
+ public:
+  // After SIGTERM the process is gone within 5 s: this is what running updates get to reach a safe state.
+  static constexpr Milliseconds kStopAtMost{4500};
+
+  // Opens the journal and makes the parts; nothing listens yet. Errors: invalid_argument, conflict, journal_failed,
+  // journal_corrupt.
+  static Result<std::unique_ptr<Gateway>> make(Loop& loop, GatewaySettings settings);
+  ~Gateway();
+  Gateway(const Gateway&) = delete;
+  Gateway& operator=(const Gateway&) = delete;
+
+  // Requests are answered from here on.
+  Status listen();
+  int port() const;
+
+  // Takes no new update, brings running ones to a safe state (at most kStopAtMost), answers who waits, closes; then
+  // `stopped` runs once, with whether all engines were left running or fenced.
+  void stop(std::function<void(bool clean)> stopped);
+
+ private:
+  struct Implementation;
+  explicit Gateway(std::unique_ptr<Implementation> implementation);
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace weighlock

@@ -1,0 +1,57 @@
+#include "weighlock/gateway/metrics.hpp"
+
+#include <fmt/format.h>
+
+#include "weighlock/gateway/views.hpp"
+
+namespace weighlock {
+namespace {
+
+// A label's value, as the text format wants it.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out.push_back('\\');
+    if (c == '\n') out += "\\n";
+    else out.push_back(c);
+  }
+  return out + "\"";
+}
+
+void head(std::string& out, std::string_view name, std::string_view type, std::string_view help) {
+  out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+}
+
+}  // namespace
+
+void Metrics::update_ended(const protocol::Update& update, Instant now) {
+  ++ended_[{update.pair, std::string(protocol::name(update.state))}];
+  PairTotals& totals = pairs_[update.pair];
+  totals.pause_seconds_last = static_cast<double>(pause_of(update, now).count()) / 1000.0;
+  totals.pause_seconds_total += totals.pause_seconds_last;
+}
+
+std::string Metrics::text(const protocol::State& state, std::int64_t journal_records) const {
+  std::string out;
+  head(out, "weighlock_updates_total", "counter", "Updates that ended, by pair and terminal state.");
+  for (const auto& [key, count] : ended_)
+    out += fmt::format("weighlock_updates_total{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);
+  head(out, "weighlock_pause_seconds_total", "counter", "Longest pause of a worker, summed over updates.");
+  for (const auto& [pair, totals] : pairs_) out += fmt::format("weighlock_pause_seconds_total{{pair={}}} {}\n", quoted(pair), totals.pause_seconds_total);
+  head(out, "weighlock_pause_seconds_last", "gauge", "Longest pause of a worker in the last update.");
+  for (const auto& [pair, totals] : pairs_) out += fmt::format("weighlock_pause_seconds_last{{pair={}}} {}\n", quoted(pair), totals.pause_seconds_last);
+  head(out, "weighlock_committed_version", "gauge", "The version that the pair's workers should serve.");
+  for (const auto& [name, pair] : state.pairs) {
+    if (pair.committed) out += fmt::format("weighlock_committed_version{{pair={}}} {}\n", quoted(name), pair.committed->version);
+  }
+  std::map<std::pair<std::string, std::string>, int> workers;
+  for (const auto& [url, worker] : state.workers) ++workers[{worker.pair, std::string(worker_state_word(worker.state))}];
+  head(out, "weighlock_workers", "gauge", "Workers by pair and state.");
+  for (const auto& [key, count] : workers)
+    out += fmt::format("weighlock_workers{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);
+  head(out, "weighlock_journal_records", "gauge", "Records in the journal.");
+  out += fmt::format("weighlock_journal_records {}\n", journal_records);
+  return out;
+}
+
+}  // namespace weighlock

@@ -1,0 +1,145 @@
+#include "weighlock/gateway/pair_body.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/core/url.hpp"
+
+namespace weighlock {
+namespace {
+
+using Failure = std::optional<FieldError>;
+
+FieldError bad(std::string field, std::string_view what) {
+  Error error{ErrorCode::invalid_argument, fmt::format("{}: {}", field, what)};
+  return FieldError{std::move(field), std::move(error)};
+}
+
+Failure within(std::string field, Status status) {
+  if (status) return std::nullopt;
+  Error error = wrap(field, status.error());
+  return FieldError{std::move(field), std::move(error)};
+}
+
+Failure read_trainers(const json::value& value, const Confinement& confinement, protocol::PairSpec& spec) {
+  const json::object* object = value.if_object();
+  if (!object) return bad("trainers", "must be an object");
+  if (Failure unknown = unknown_key(*object, "trainers", {"kind", "urls", "save_trigger"})) return unknown;
+  const auto kind = find_string(value, "kind");
+  if (object->contains("kind") && kind != "areal" && kind != "external") return bad("trainers.kind", "must be 'areal' or 'external'");
+  spec.trainer_kind = kind == "external" ? protocol::TrainerKind::external : protocol::TrainerKind::areal;
+  const auto trigger = find_string(value, "save_trigger");
+  if (object->contains("save_trigger") && trigger != "all" && trigger != "rank0") return bad("trainers.save_trigger", "must be 'all' or 'rank0'");
+  spec.save_trigger = trigger == "rank0" ? protocol::SaveTrigger::rank0 : protocol::SaveTrigger::all;
+  std::vector<std::string> texts;
+  if (const json::value* urls = object->if_contains("urls")) {
+    if (!urls->is_array()) return bad("trainers.urls", "must be a list of URLs");
+    for (const json::value& url : urls->get_array()) {
+      if (!url.is_string()) return bad("trainers.urls", "must be a list of URLs");
+      texts.emplace_back(url.get_string());
+    }
+  }
+  if (texts.empty() && spec.trainer_kind == protocol::TrainerKind::areal) return bad("trainers.urls", "must name at least one training worker");
+  if (texts.empty()) return std::nullopt;
+  return read_urls(texts, "trainers.urls", limits::kTrainersPerPairMax, confinement, spec.trainer_urls);
+}
+
+Failure read_workers(const json::value& value, const Confinement& confinement, PairBody& out) {
+  const json::array* list = value.if_array();
+  if (!list || list->empty()) return bad("workers", "must be a list of at least one worker");
+  if (list->size() > limits::kWorkersPerPairMax) return bad("workers", fmt::format("has {} entries; at most {} are taken", list->size(), limits::kWorkersPerPairMax));
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    if (Failure failure = read_worker((*list)[i], fmt::format("workers[{}]", i), confinement, out)) return failure;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Failure check_pair_name(const std::string& name) {
+  if (name.empty()) return bad("pair_name", "must not be empty");
+  if (name.size() > limits::kNameBytesMax) return bad("pair_name", fmt::format("has {} bytes; at most {} are taken", name.size(), limits::kNameBytesMax));
+  const bool control = std::any_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+  if (control) return bad("pair_name", "must not contain control characters");
+  return std::nullopt;
+}
+
+Failure read_urls(const std::vector<std::string>& texts, const std::string& field, std::size_t most, const Confinement& confinement,
+                  std::vector<std::string>& out) {
+  if (texts.empty()) return bad(field, "must not be empty");
+  if (texts.size() > most) return bad(field, fmt::format("has {} entries; at most {} are taken", texts.size(), most));
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", field, i);
+    Result<Url> url = parse_url(texts[i]);
+    if (!url) return FieldError{at, wrap(at, std::move(url).error())};
+    if (Failure failure = within(at, confinement.check_host(*url))) return failure;
+    if (!seen.insert(url->text).second) return bad(at, fmt::format("{} is named twice", url->text));
+    out.push_back(url->text);
+  }
+  return std::nullopt;
+}
+
+Failure read_worker(const json::value& value, const std::string& field, const Confinement& confinement, PairBody& out) {
+  const json::object* object = value.if_object();
+  if (!object) return bad(field, "must be an object with a \"url\"");
+  if (Failure unknown = unknown_key(*object, field, {"url", "dialect", "admin_key", "api_key"})) return unknown;
+  const auto text = find_string(value, "url");
+  if (!text) return bad(field + ".url", "is required");
+  std::vector<std::string> urls;
+  if (Failure failure = read_urls({std::string(*text)}, field + ".url", 1, confinement, urls)) return failure;
+  const auto same = [&](const protocol::WorkerSpec& other) { return other.url == urls[0]; };
+  if (std::any_of(out.spec.workers.begin(), out.spec.workers.end(), same)) return bad(field + ".url", fmt::format("{} is named twice", urls[0]));
+  protocol::WorkerSpec spec{urls[0], std::nullopt};
+  if (object->contains("dialect")) {
+    const auto word = find_string(value, "dialect");
+    spec.dialect = word ? dialect_from(*word) : std::nullopt;
+    if (!spec.dialect && word != "auto") return bad(field + ".dialect", "must be 'auto', 'sglang' or 'vllm'");
+  }
+  Credentials keys;
+  const json::value* admin = object->if_contains("admin_key");
+  const json::value* api = object->if_contains("api_key");
+  if (admin) {
+    if (Failure failure = read_key_reference(*admin, field + ".admin_key", keys.admin_key)) return failure;
+  }
+  if (api) {
+    if (Failure failure = read_key_reference(*api, field + ".api_key", keys.api_key)) return failure;
+  }
+  if (admin || api) out.credentials[spec.url] = std::move(keys);
+  out.spec.workers.push_back(std::move(spec));
+  return std::nullopt;
+}
+
+Failure read_pair_body(const json::value& value, const std::string& name, const Confinement& confinement, PairBody& out) {
+  const json::object* object = value.if_object();
+  if (!object) return bad("body", "must be an object");
+  if (Failure failure = check_pair_name(name)) return failure;
+  if (Failure unknown = unknown_key(*object, "", {"mode", "save_path", "trainers", "workers", "lora", "settings"})) return unknown;
+  out.spec.name = name;
+  const auto mode = find_string(value, "mode");
+  if (mode != "disk") return bad("mode", "must be 'disk': the only mode that this release carries in /v1");
+  const auto save_path = find_string(value, "save_path");
+  if (!save_path) return bad("save_path", "is required: an absolute path that trainers write and workers read");
+  if (Failure failure = within("save_path", confinement.check_directory(*save_path, "save_path"))) return failure;
+  out.spec.save_path = *save_path;
+  if (const json::value* lora = object->if_contains("lora"); lora && !lora->is_null())
+    return FieldError{"lora", Error{ErrorCode::not_supported, "lora: adapters are not carried by this release; use null"}};
+  const json::value* trainers = object->if_contains("trainers");
+  if (!trainers) return bad("trainers", "is required");
+  if (Failure failure = read_trainers(*trainers, confinement, out.spec)) return failure;
+  const json::value* workers = object->if_contains("workers");
+  if (!workers) return bad("workers", "is required");
+  if (Failure failure = read_workers(*workers, confinement, out)) return failure;
+  if (const json::value* settings = object->if_contains("settings")) {
+    Settings read;
+    read.policy = out.spec.policy;
+    if (Failure failure = read_settings(*settings, "settings", SettingsPlace::pair, read)) return failure;
+    out.spec.policy = read.policy;
+  }
+  return std::nullopt;
+}
+
+}  // namespace weighlock

@@ -1,0 +1,174 @@
+#include "weighlock/gateway/version_storage.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "weighlock/runtime/log.hpp"
+
+namespace weighlock {
+
+std::shared_ptr<VersionStorage::Known> VersionStorage::find(const std::string& directory) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = known_.find(directory);
+  return it == known_.end() ? nullptr : it->second;
+}
+
+void VersionStorage::remember(const std::string& directory, std::shared_ptr<Known> known) {
+  const std::lock_guard lock(mutex_);
+  if (known_.insert_or_assign(directory, std::move(known)).second) order_.push_back(directory);
+  for (; order_.size() > kRememberedMax; order_.pop_front()) known_.erase(order_.front());
+}
+
+std::shared_ptr<const Expectations> VersionStorage::expectations_of(const std::string& directory) const {
+  const std::shared_ptr<Known> known = find(directory);
+  if (!known) return nullptr;
+  const std::lock_guard lock(mutex_);
+  return known->expectations;
+}
+
+bool VersionStorage::is_blind(const std::string& directory) const {
+  const std::lock_guard lock(mutex_);
+  return blind_.contains(directory);
+}
+
+Result<std::string> VersionStorage::prepare_blind(const protocol::Prepare& prepare, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (seen_.contains(prepare.save_path))
+    return Error{ErrorCode::storage_not_visible, fmt::format("save_path '{}' was visible from here and isn't any more: {}", prepare.save_path, why)};
+  std::string directory = fmt::format("{}/weight_update_v{}", prepare.save_path, prepare.version);
+  // No record can be kept there, so the plain name is for the first attempt of this process only.
+  if (blind_.contains(directory)) directory += fmt::format(".L{}.a{}", prepare.lineage, prepare.attempt);
+  blind_.insert(directory);
+  log_warn("storage is blind: '{}' can't be used from here ({}); versions are neither inspected nor digested, and there is no last good", prepare.save_path, why);
+  return directory;
+}
+
+Result<std::string> VersionStorage::prepare(const protocol::Prepare& prepare) {
+  PrepareRequest request;
+  request.save_path = prepare.save_path;
+  request.version = prepare.version;
+  request.lineage = prepare.lineage;
+  request.attempt = prepare.attempt;
+  request.owner = owner_;
+  request.bytes_needed = prepare.bytes_needed;
+  Result<PreparedAttempt> made = store_.prepare(request);
+  if (!made) {
+    if (made.error().code == ErrorCode::storage_full) return std::move(made).error();
+    const Storage seen = store_.probe_save_path(prepare.save_path);
+    if (seen.visible) return std::move(made).error();
+    return prepare_blind(prepare, seen.reason);
+  }
+  const std::lock_guard lock(mutex_);
+  seen_.insert(prepare.save_path);
+  return made->directory;
+}
+
+std::shared_ptr<VersionStorage::Known> VersionStorage::reference(const std::string& directory, std::string& reason) {
+  if (directory.empty()) {
+    reason = "no version was committed before, and the engines' start model is not known";
+    return nullptr;
+  }
+  if (std::shared_ptr<Known> known = find(directory)) return known;
+  InspectOptions options;
+  options.reach.follow = Follow::anywhere;  // hub caches are made of links
+  options.wait_visible = Milliseconds(0);
+  Result<Inspection> found = store_.inspect(directory, options);
+  if (!found) {
+    reason = found.error().text();
+    return nullptr;
+  }
+  auto known = std::make_shared<Known>();
+  known->inspection = *std::move(found);
+  if (Result<Expectations> expected = store_.expectations(directory, known->inspection))
+    known->expectations = std::make_shared<const Expectations>(*std::move(expected));
+  remember(directory, known);
+  return known;
+}
+
+Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal) {
+  protocol::SealedVersion out;
+  if (is_blind(seal.directory)) {
+    out.blind = true;
+    out.reference_reason = "storage is blind";
+    return out;
+  }
+  const std::shared_ptr<Known> before = reference(seal.reference_directory, out.reference_reason);
+  InspectOptions options;
+  options.allow_layout_change = seal.allow_layout_change;
+  if (before) options.reference = before->inspection.layout;
+  Result<Inspection> found = store_.inspect(seal.directory, options);
+  if (!found) return std::move(found).error();
+  SealInfo info;
+  info.pair = seal.pair;
+  info.lineage = seal.lineage;
+  info.version = seal.version;
+  info.attempt = seal.attempt;
+  info.writer = owner_;
+  info.foreign = seal.foreign;
+  info.save_path = seal.save_path;
+  Result<Manifest> manifest = store_.seal(seal.directory, *found, info);
+  if (!manifest) return std::move(manifest).error();
+  auto known = std::make_shared<Known>();
+  known->inspection = *std::move(found);
+  known->manifest = *std::move(manifest);
+  known->sealed = true;
+  std::vector<std::string> notes;
+  std::optional<PreviousVersion> previous;
+  if (before) previous = PreviousVersion{seal.reference_directory, before->inspection};
+  Result<Expectations> expected = store_.expectations(seal.directory, known->inspection, previous ? &*previous : nullptr, &notes);
+  if (!expected) return std::move(expected).error();
+  known->expectations = std::make_shared<const Expectations>(*std::move(expected));
+  for (const std::string& note : notes) log_debug("{}: {}", seal.directory, note);
+  for (const std::string& warning : known->inspection.warnings) log_warn("{}: {}", seal.directory, warning);
+  out.bytes = known->inspection.file_bytes;
+  out.tensors = known->inspection.layout.size();
+  out.compared = before != nullptr;
+  out.reference_clean = before != nullptr;
+  out.layout_changed = before && !compare_layouts(before->inspection.layout, known->inspection.layout, known->inspection.tied).empty();
+  remember(seal.directory, known);
+  if (seal.digest_now) {
+    Result<std::string> digested = digest(seal.directory);
+    if (!digested) return std::move(digested).error();
+    out.digest = *digested;
+    out.differs_from_reference = !before || before->manifest.digest != out.digest;
+  }
+  return out;
+}
+
+Result<std::string> VersionStorage::digest(const std::string& directory) {
+  const std::shared_ptr<Known> known = find(directory);
+  if (!known || !known->sealed) return Error{ErrorCode::internal, fmt::format("'{}' is digested before it was sealed in this process", directory)};
+  Result<Digest> made = store_.digest(directory, known->inspection);
+  if (!made) return std::move(made).error();
+  for (const std::string& warning : made->warnings) log_warn("{}: {}", directory, warning);
+  Manifest manifest;
+  {
+    const std::lock_guard lock(mutex_);
+    manifest = known->manifest;
+  }
+  Result<Manifest> complete = store_.complete_manifest(std::move(manifest), *made);
+  if (!complete) return std::move(complete).error();
+  const std::lock_guard lock(mutex_);
+  known->manifest = *std::move(complete);
+  return made->version;
+}
+
+Status VersionStorage::discard(const std::string& save_path, const std::string& directory) {
+  if (is_blind(directory)) return {};
+  {
+    const std::lock_guard lock(mutex_);
+    known_.erase(directory);
+    std::erase(order_, directory);
+  }
+  // The machine discards only what was never committed: sealed or not, nobody was told to keep it.
+  return store_.discard(save_path, directory, true);
+}
+
+Status VersionStorage::mark_latest(const std::string& save_path, const std::string& directory) {
+  if (is_blind(directory)) return {};
+  return store_.mark_latest(save_path, directory);
+}
+
+}  // namespace weighlock

@@ -1,0 +1,63 @@
+// The machine's storage effects over store/: prepare, seal, digest, discard, and what is remembered between them.
+//
+// Thread rule: blocking members on a pool, several at once; `expectations_of` from any thread. A `save_path` that this host
+// can't see is blind: trainers make the directories, nothing is inspected, and every sealed version says so.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "weighlock/core/operation.hpp"
+#include "weighlock/core/result.hpp"
+#include "weighlock/protocol/effect.hpp"
+#include "weighlock/protocol/event.hpp"
+#include "weighlock/store/version_store.hpp"
+
+namespace weighlock {
+
+class VersionStorage {
+ public:
+  // `owner`: this gateway's id, written into attempt records and manifests. `files` outlives this.
+  VersionStorage(FileSystem& files, std::string owner) : store_(files), owner_(std::move(owner)) {}
+
+  Result<std::string> prepare(const protocol::Prepare& prepare);
+  Result<protocol::SealedVersion> seal(const protocol::Seal& seal);
+  Result<std::string> digest(const std::string& directory);
+  Status discard(const std::string& save_path, const std::string& directory);
+  Status mark_latest(const std::string& save_path, const std::string& directory);
+
+  // What an engine should show of a version sealed (or inspected as a reference) in this process; null: not known.
+  std::shared_ptr<const Expectations> expectations_of(const std::string& directory) const;
+
+ private:
+  // Versions remembered; one is about a megabyte for a model of a thousand tensors.
+  static constexpr std::size_t kRememberedMax = 32;
+
+  struct Known {
+    Inspection inspection;
+    Manifest manifest;
+    bool sealed = false;  // false: a reference, only inspected
+    std::shared_ptr<const Expectations> expectations;
+  };
+
+  std::shared_ptr<Known> find(const std::string& directory) const;
+  void remember(const std::string& directory, std::shared_ptr<Known> known);
+  // The reference inspected, from memory if it was; null with the reason where it can't be.
+  std::shared_ptr<Known> reference(const std::string& directory, std::string& reason);
+  Result<std::string> prepare_blind(const protocol::Prepare& prepare, const std::string& why);
+  bool is_blind(const std::string& directory) const;
+
+  VersionStore store_;
+  std::string owner_;
+  mutable std::mutex mutex_;  // all below
+  std::map<std::string, std::shared_ptr<Known>> known_;
+  std::deque<std::string> order_;   // of known_, oldest first
+  std::set<std::string> seen_;      // save paths that were visible once: later trouble is an error, not blindness
+  std::set<std::string> blind_;     // directories handed out blind
+};
+
+}  // namespace weighlock

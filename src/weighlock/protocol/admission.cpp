@@ -1,0 +1,358 @@
+// Pairs, requests and their queue (protocol.md section 6).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+void reply(Context& context, ReplyToken token, std::optional<Error> error, UpdateId update = {}) {
+  if (token != 0) context.emit(Reply{token, std::move(error), std::move(update), {}});
+}
+
+Error error_of(ErrorCode code, std::string message) { return Error{code, std::move(message), nullptr}; }
+
+std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
+  const auto bad = [&](std::string text) { return error_of(ErrorCode::invalid_argument, fmt::format("pair '{}': {}", spec.name, text)); };
+  if (spec.workers.empty()) return bad("workers: the list is empty");
+  if (spec.workers.size() > limits::kWorkersPerPairMax)
+    return bad(fmt::format("workers: {} of at most {}", spec.workers.size(), limits::kWorkersPerPairMax));
+  if (spec.trainer_urls.size() > limits::kTrainersPerPairMax)
+    return bad(fmt::format("trainers: {} of at most {}", spec.trainer_urls.size(), limits::kTrainersPerPairMax));
+  std::set<std::string> urls;
+  for (const WorkerSpec& worker : spec.workers) {
+    if (!urls.insert(worker.url).second) return bad(fmt::format("workers: {} is listed twice", worker.url));
+    const auto it = context.state().workers.find(worker.url);
+    if (it != context.state().workers.end() && it->second.pair != spec.name && it->second.state != WorkerState::abandoned)
+      return error_of(ErrorCode::conflict, fmt::format("pair '{}': worker {} belongs to pair '{}'; disconnect it there first", spec.name,
+                                                       worker.url, it->second.pair));
+  }
+  return std::nullopt;
+}
+
+json::object spec_body(const PairSpec& spec, std::int64_t lineage) {
+  json::array workers;
+  for (const WorkerSpec& worker : spec.workers) workers.push_back(json::string(worker.url));
+  json::array trainers;
+  for (const std::string& url : spec.trainer_urls) trainers.push_back(json::string(url));
+  return {{"lineage", lineage}, {"save_path", spec.save_path}, {"workers", std::move(workers)}, {"trainers", std::move(trainers)}};
+}
+
+bool is_leaving(const Pair& pair, const Worker& worker) {
+  if (!pair.removing.empty()) return true;
+  if (!pair.reconnect) return false;
+  const auto& list = pair.reconnect->spec.workers;
+  return std::none_of(list.begin(), list.end(), [&](const WorkerSpec& spec) { return spec.url == worker.url; });
+}
+
+// Forgets the pair's leaving workers; one that could not be brought back is kept as ABANDONED until its URL is added again.
+std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair) {
+  std::vector<std::string> abandoned;
+  auto& workers = context.state().workers;
+  for (auto it = workers.begin(); it != workers.end();) {
+    Worker& worker = it->second;
+    if (worker.pair != name || !is_leaving(pair, worker)) {
+      ++it;
+    } else if (worker.state == WorkerState::ready || worker.state == WorkerState::gone) {
+      it = workers.erase(it);
+    } else {
+      abandoned.push_back(fmt::format("{}: {}", worker.url, worker.cause ? worker.cause->message : "left as it was"));
+      if (worker.state != WorkerState::abandoned) context.set_worker(worker, WorkerState::abandoned, worker.cause);
+      ++it;
+    }
+  }
+  return abandoned;
+}
+
+void apply_spec(Context& context, const ConnectPair& event) {
+  const std::string& name = event.spec.name;
+  Pair& pair = context.state().pairs[name];
+  const bool is_new = pair.lineage == 0;
+  release_leaving(context, name, pair);
+  pair.spec = event.spec;
+  if (is_new || event.new_lineage) ++pair.lineage;
+  for (const WorkerSpec& spec : event.spec.workers) {
+    Worker& worker = context.state().workers[spec.url];
+    if (worker.pair != name) {
+      const bool was_abandoned = worker.state == WorkerState::abandoned;
+      worker.url = spec.url;
+      worker.pair = name;
+      // A worker that joins a pair with a committed version may not serve before it holds it.
+      if (was_abandoned) {
+        context.set_worker(worker, WorkerState::quarantined, worker.cause);
+      } else if (pair.committed) {
+        context.set_worker(worker, WorkerState::quarantined, context.cause(CauseCode::restarted, "joined after the last update"));
+      }
+    } else if (worker.state == WorkerState::abandoned) {
+      context.set_worker(worker, WorkerState::quarantined, worker.cause);
+    }
+    if (spec.dialect) worker.dialect = spec.dialect;
+  }
+  context.record(RecordKind::pair_connected, name, "", "", spec_body(event.spec, pair.lineage));
+  reply(context, event.token, std::nullopt);
+}
+
+void abort_queue(Context& context, Pair& pair, const Error& error) {
+  const std::deque<UpdateId> queue = std::exchange(pair.queue, {});
+  for (const UpdateId& id : queue) {
+    if (Update* update = context.find_update(id)) end_before_pause(context, *update, UpdateState::aborted, error);
+  }
+}
+
+// Leaving workers that aren't READY get one heal before they are let go (protocol.md section 2, "Leaving").
+bool start_leave_job(Context& context, const std::string& name, Pair& pair) {
+  std::vector<std::string> urls;
+  for (auto& [url, worker] : context.state().workers) {
+    if (worker.pair == name && is_leaving(pair, worker) && worker.state == WorkerState::quarantined) urls.push_back(url);
+  }
+  if (urls.empty()) return false;
+  Update update;
+  update.number = context.state().next_update++;
+  update.id = fmt::format("{}-{}", context.state().boot, update.number);
+  update.kind = UpdateKind::leave;
+  update.pair = name;
+  update.policy = pair.spec.policy;
+  update.version = pair.committed.value_or(VersionRef{});
+  update.requested_at = context.now();
+  for (const std::string& url : urls) update.targets[url].worker = url;
+  const UpdateId id = update.id;
+  pair.active = id;
+  context.state().updates.emplace(id, std::move(update));
+  begin_leave(context, context.state().updates.at(id));
+  return true;
+}
+
+std::optional<Error> refuse_request(Context& context, const RequestUpdate& event) {
+  State& state = context.state();
+  if (state.stopping) return error_of(ErrorCode::shutting_down, "the gateway is shutting down");
+  const auto it = state.pairs.find(event.pair);
+  if (it == state.pairs.end()) return error_of(ErrorCode::not_found, fmt::format("Pair '{}' not found", event.pair));
+  const Pair& pair = it->second;
+  if (!pair.removing.empty()) return error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair));
+  if (event.lineage && *event.lineage != pair.lineage)
+    return error_of(ErrorCode::superseded, fmt::format("pair '{}': lineage {} asked for, the present one is {}", event.pair, *event.lineage,
+                                                       pair.lineage));
+  if (event.path.empty() && (pair.spec.trainer_kind == TrainerKind::external || pair.spec.trainer_urls.empty()))
+    return error_of(ErrorCode::invalid_argument, fmt::format("pair '{}' has no trainers to ask for a save; hand over a finished directory "
+                                                             "(`update --from DIR`, or \"path\")", event.pair));
+  return std::nullopt;
+}
+
+// The update that this request is a repetition of: the same key, or the same version while it is wanted already.
+std::optional<UpdateId> joined(Context& context, const Pair& pair, const RequestUpdate& event, std::optional<Error>& error) {
+  if (!event.key.empty()) {
+    const auto known = pair.keys.find(event.key);
+    if (known != pair.keys.end()) {
+      const Update* update = context.find_update(known->second);
+      if (update && update->version.version != event.version)
+        error = error_of(ErrorCode::conflict, fmt::format("pair '{}': idempotency key '{}' was used for v{}, not v{}", event.pair, event.key,
+                                                          update->version.version, event.version));
+      return known->second;
+    }
+  }
+  const auto wants_it = [&](const UpdateId& id) {
+    const Update* update = context.find_update(id);
+    return update && update->kind == UpdateKind::update && update->version.version == event.version &&
+           update->version.lineage == pair.lineage;
+  };
+  if (wants_it(pair.active)) return pair.active;
+  const auto queued = std::find_if(pair.queue.begin(), pair.queue.end(), wants_it);
+  if (queued != pair.queue.end()) return *queued;
+  return std::nullopt;
+}
+
+UpdateId enqueue(Context& context, Pair& pair, const RequestUpdate& event) {
+  Update update;
+  update.number = context.state().next_update++;
+  update.id = fmt::format("{}-{}", context.state().boot, update.number);
+  update.pair = event.pair;
+  update.version = VersionRef{pair.lineage, event.version, "", "", ""};
+  update.version.label = event.policy.label_format;
+  if (const auto at = update.version.label.find("{version}"); at != std::string::npos)
+    update.version.label.replace(at, std::string_view("{version}").size(), std::to_string(event.version));
+  update.attempt = ++pair.attempts;
+  update.key = event.key;
+  update.path = event.path;
+  update.policy = event.policy;
+  update.requested_at = context.now();
+  update.phases.push_back(PhaseTime{UpdateState::queued, context.now(), Milliseconds{0}});
+  const UpdateId id = update.id;
+  if (!event.key.empty()) pair.keys[event.key] = id;
+  pair.queue.push_back(id);
+  json::object body{{"version", event.version}, {"lineage", pair.lineage}, {"attempt", update.attempt}};
+  if (!event.key.empty()) body["key"] = event.key;
+  if (!event.path.empty()) body["path"] = event.path;
+  context.record(RecordKind::update_requested, update, "", std::move(body));
+  context.state().updates.emplace(id, std::move(update));
+  return id;
+}
+
+void coalesce(Context& context, Pair& pair, std::int64_t version, bool wanted) {
+  if (!wanted) return;
+  const std::deque<UpdateId> queue = pair.queue;
+  for (const UpdateId& id : queue) {
+    Update* update = context.find_update(id);
+    if (!update || update->version.version >= version) continue;
+    std::erase(pair.queue, id);
+    end_before_pause(context, *update, UpdateState::rejected,
+                     error_of(ErrorCode::superseded, fmt::format("pair '{}': v{} was superseded by v{} before it began", update->pair,
+                                                                 update->version.version, version)));
+  }
+}
+
+bool same_workers(const PairSpec& a, const PairSpec& b) {
+  const auto same = [](const WorkerSpec& x, const WorkerSpec& y) { return x.url == y.url && x.dialect == y.dialect; };
+  return std::equal(a.workers.begin(), a.workers.end(), b.workers.begin(), b.workers.end(), same);
+}
+
+// Asks the running update to make way: cancelled while engines are untouched, waited for otherwise.
+void make_way(Context& context, const std::string& name, Pair& pair, const std::string& why) {
+  abort_queue(context, pair, error_of(ErrorCode::cancelled, fmt::format("pair '{}': {}", name, why)));
+  Update* active = context.find_update(pair.active);
+  if (active && active->kind == UpdateKind::update && active->state <= UpdateState::preparing)
+    end_before_pause(context, *active, UpdateState::aborted, error_of(ErrorCode::cancelled, fmt::format("pair '{}': v{}: {}", name,
+                                                                                                     active->version.version, why)));
+}
+
+}  // namespace
+
+void on_connect(Context& context, const ConnectPair& event) {
+  State& state = context.state();
+  if (state.stopping) return reply(context, event.token, error_of(ErrorCode::shutting_down, "the gateway is shutting down"));
+  if (auto error = refuse_spec(context, event.spec)) return reply(context, event.token, std::move(error));
+  const auto it = state.pairs.find(event.spec.name);
+  if (it == state.pairs.end()) {
+    if (state.pairs.size() >= limits::kPairsMax)
+      return reply(context, event.token, error_of(ErrorCode::queue_full, fmt::format("{} pairs of at most {}", state.pairs.size(),
+                                                                                     limits::kPairsMax)));
+    return apply_spec(context, event);
+  }
+  Pair& pair = it->second;
+  if (!pair.removing.empty())
+    return reply(context, event.token, error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.spec.name)));
+  if (!event.new_lineage && same_workers(pair.spec, event.spec)) {
+    pair.spec = event.spec;  // settings only: they hold from the next update on
+    context.record(RecordKind::pair_connected, event.spec.name, "", "", spec_body(event.spec, pair.lineage));
+    return reply(context, event.token, std::nullopt);
+  }
+  if (pair.reconnect)
+    reply(context, pair.reconnect->token, error_of(ErrorCode::superseded, fmt::format("pair '{}' was connected again", event.spec.name)));
+  pair.reconnect = event;
+  make_way(context, event.spec.name, pair, "the pair was connected again");
+  pair_is_idle(context, event.spec.name);
+}
+
+void on_remove(Context& context, const RemovePair& event) {
+  const auto it = context.state().pairs.find(event.pair);
+  if (it == context.state().pairs.end())
+    return reply(context, event.token, error_of(ErrorCode::not_found, fmt::format("Pair '{}' not found", event.pair)));
+  Pair& pair = it->second;
+  pair.removing.push_back(event.token);
+  if (pair.removing.size() > 1) return;
+  if (pair.reconnect) {
+    reply(context, pair.reconnect->token, error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair)));
+    pair.reconnect.reset();
+  }
+  make_way(context, event.pair, pair, "the pair was disconnected");
+  pair_is_idle(context, event.pair);
+}
+
+void pair_is_idle(Context& context, const std::string& name) {
+  const auto it = context.state().pairs.find(name);
+  if (it == context.state().pairs.end()) return;
+  Pair& pair = it->second;
+  if (!pair.active.empty()) return;
+  const bool wants_leave = !pair.removing.empty() || pair.reconnect;
+  if (wants_leave && !context.state().stopping && start_leave_job(context, name, pair)) return;
+  if (!pair.removing.empty()) {
+    const std::vector<ReplyToken> tokens = pair.removing;
+    const std::vector<std::string> abandoned = release_leaving(context, name, pair);
+    context.record(RecordKind::pair_removed, name, "", "", {{"abandoned", abandoned.size()}});
+    auto& orphans = context.state().orphans;
+    orphans.insert(orphans.end(), pair.history.begin(), pair.history.end());
+    for (; orphans.size() > limits::kUpdatesRememberedMax; orphans.pop_front()) context.state().updates.erase(orphans.front());
+    context.state().pairs.erase(it);
+    for (ReplyToken token : tokens) {
+      if (token != 0) context.emit(Reply{token, std::nullopt, {}, abandoned});
+    }
+    return;
+  }
+  if (pair.reconnect) {
+    const ConnectPair event = *pair.reconnect;
+    apply_spec(context, event);
+    context.state().pairs[name].reconnect.reset();
+  }
+  if (pair.queue.empty() || context.state().stopping) return;
+  const UpdateId next = pair.queue.front();
+  pair.queue.pop_front();
+  pair.active = next;
+  begin_update(context, context.state().updates.at(next));
+}
+
+void on_request(Context& context, const RequestUpdate& event) {
+  if (auto error = refuse_request(context, event)) return reply(context, event.token, std::move(error));
+  Pair& pair = context.state().pairs.at(event.pair);
+  std::optional<Error> error;
+  if (const auto known = joined(context, pair, event, error)) {
+    if (!event.key.empty()) pair.keys.emplace(event.key, *known);
+    return reply(context, event.token, std::move(error), *known);
+  }
+  if (pair.queue.size() >= limits::kQueuedUpdatesMax)
+    return reply(context, event.token, error_of(ErrorCode::queue_full, fmt::format("pair '{}': {} updates wait already", event.pair,
+                                                                                   pair.queue.size())));
+  const UpdateId id = enqueue(context, pair, event);
+  reply(context, event.token, std::nullopt, id);
+  coalesce(context, pair, event.version, event.policy.coalesce);
+  pair_is_idle(context, event.pair);
+}
+
+void on_cancel(Context& context, const CancelUpdate& event) {
+  Update* update = context.find_update(event.update);
+  if (!update) return reply(context, event.token, error_of(ErrorCode::not_found, fmt::format("update '{}' not found", event.update)));
+  const auto refuse = [&](std::string_view why) {
+    reply(context, event.token, error_of(ErrorCode::conflict, fmt::format("update {} can't be cancelled: {}", event.update, why)));
+  };
+  if (is_terminal(update->state)) return refuse(fmt::format("it ended as {}", name(update->state)));
+  if (update->state == UpdateState::restoring) return refuse("it is being undone already");
+  if (update->state >= UpdateState::committing) return refuse("its version is committed");
+  reply(context, event.token, std::nullopt, event.update);
+  Error error{ErrorCode::cancelled, fmt::format("pair '{}': v{}: cancelled in phase {}", update->pair, update->version.version,
+                                                name(update->state)), nullptr};
+  if (update->state >= UpdateState::pausing) return begin_restoring(context, *update, std::move(error));
+  std::erase(context.pair_of(*update).queue, event.update);
+  end_before_pause(context, *update, UpdateState::aborted, std::move(error));
+}
+
+void on_shutdown(Context& context) {
+  State& state = context.state();
+  if (state.stopping) return;
+  state.stopping = true;
+  context.record(RecordKind::gateway_stopping, "", "", "", {});
+  std::vector<std::string> names;
+  for (const auto& [name, pair] : state.pairs) names.push_back(name);
+  const Error error{ErrorCode::shutting_down, "the gateway is shutting down", nullptr};
+  for (const std::string& name : names) {
+    Pair& pair = state.pairs.at(name);
+    abort_queue(context, pair, error);
+    Update* active = context.find_update(pair.active);
+    if (!active || active->kind != UpdateKind::update) continue;
+    if (active->state < UpdateState::pausing) {
+      end_before_pause(context, *active, UpdateState::aborted, error);
+    } else if (active->state < UpdateState::committing) {
+      begin_restoring(context, *active, error);
+    }
+  }
+  for (const std::string& name : names) pair_is_idle(context, name);
+  const bool busy = std::any_of(state.pairs.begin(), state.pairs.end(), [](const auto& entry) { return !entry.second.active.empty(); });
+  if (!busy && !state.stopped) {
+    state.stopped = true;
+    context.emit(Stopped{});
+  }
+}
+
+}  // namespace weighlock::protocol

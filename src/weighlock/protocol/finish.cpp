@@ -1,0 +1,111 @@
+// Terminal states: what the update ends as, and what waits for its end.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+void prune(Context& context, std::deque<UpdateId>& ended) {
+  while (ended.size() > limits::kUpdatesRememberedMax) {
+    const auto it = context.state().updates.find(ended.front());
+    if (it != context.state().updates.end()) {
+      const auto pair = context.state().pairs.find(it->second.pair);
+      if (pair != context.state().pairs.end()) std::erase_if(pair->second.keys, [&](const auto& e) { return e.second == ended.front(); });
+      context.state().updates.erase(it);
+    }
+    ended.pop_front();
+  }
+}
+
+json::object outcome_body(Context& context, const Update& update) {
+  json::array workers;
+  for (const auto& [url, target] : update.targets) {
+    json::object entry{{"worker", url}, {"verdict", std::string(name(target.verdict))}, {"evidence", std::string(name(target.evidence))}};
+    const auto worker = context.state().workers.find(url);
+    if (worker != context.state().workers.end()) entry["state"] = std::string(name(worker->second.state));
+    if (target.cause) entry["cause"] = {{"code", std::string(name(target.cause->code))}, {"message", target.cause->message}};
+    workers.push_back(std::move(entry));
+  }
+  json::object body{{"state", std::string(name(update.state))}, {"version", update.version.version}, {"workers", std::move(workers)}};
+  if (update.committed) body["committed"] = *update.committed; else body["committed"] = "undecided";
+  if (update.error) body["error"] = {{"code", std::string(info(update.error->code).type)}, {"message", update.error->text()}};
+  return body;
+}
+
+void finish_resuming(Context& context, Update& update) {
+  const bool all_asked = update.policy.on_failure == OnFailure::rollback_all;
+  int members = 0;
+  int ready = 0;
+  bool everyone = true;
+  for (const auto& [url, target] : update.targets) {
+    const Worker& worker = context.worker_of(target);
+    const bool serves = worker.state == WorkerState::ready && worker.version && worker.version->same_version(update.version);
+    everyone = everyone && serves;
+    if (target.role != Role::member || (target.counted_lost && !all_asked)) continue;
+    ++members;
+    ready += serves ? 1 : 0;
+  }
+  if (everyone) return end_update(context, update, UpdateState::succeeded, std::nullopt);
+  const int needed = all_asked ? std::max(1, members) : update.policy.quorum.needed(members);
+  if (ready >= needed) return end_update(context, update, UpdateState::degraded, std::nullopt);
+  end_update(context, update, UpdateState::failed,
+             Error{ErrorCode::quorum_lost, fmt::format("pair '{}': v{}: committed, but only {} of {} workers came back, {} needed", update.pair,
+                                                       update.version.version, ready, members, needed), nullptr});
+}
+
+void finish_restoring(Context& context, Update& update) {
+  bool all_back = true;
+  for (const auto& [url, target] : update.targets) {
+    const bool left_out = !target.pause_sent && !target.load_sent && !target.label_changed;
+    if (target.role != Role::member || left_out) continue;
+    all_back = all_back && context.worker_of(target).state == WorkerState::ready;
+  }
+  end_update(context, update, all_back ? UpdateState::rolled_back : UpdateState::failed, update.error);
+}
+
+}  // namespace
+
+void finish_if_done(Context& context, Update& update) {
+  if (update.state != UpdateState::resuming && update.state != UpdateState::restoring) return;
+  const bool done = std::all_of(update.targets.begin(), update.targets.end(), [](const auto& e) { return e.second.step == Step::done; });
+  if (!done) return;
+  if (update.state == UpdateState::resuming) return finish_resuming(context, update);
+  finish_restoring(context, update);
+}
+
+void end_update(Context& context, Update& update, UpdateState state, std::optional<Error> error) {
+  context.cancel_all_timers(update);
+  for (auto& [url, target] : update.targets) context.give_up(target);
+  context.set_state(update, state);
+  update.error = std::move(error);
+  update.ended_at = context.now();
+  Pair& pair = context.pair_of(update);
+  for (const auto& [url, target] : update.targets) {
+    Worker& worker = context.worker_of(target);
+    if (worker.locked_by == update.id) worker.locked_by.clear();
+    const bool by_it = target.pause_sent || target.load_sent || target.label_changed;
+    if (state == UpdateState::failed && update.kind == UpdateKind::update && by_it && worker.state != WorkerState::ready)
+      pair.spoiled[version_key(update.version)].insert(url);
+    if (update.kind == UpdateKind::leave && worker.state != WorkerState::ready)
+      context.set_worker(worker, WorkerState::abandoned, target.cause ? target.cause : worker.cause);
+  }
+  context.record(RecordKind::update_ended, update, "", outcome_body(context, update));
+  if (pair.active == update.id) pair.active.clear();
+  std::erase(pair.queue, update.id);
+  pair.history.push_back(update.id);
+  prune(context, pair.history);
+  context.emit(UpdateEnded{update.id});
+  pair_is_idle(context, update.pair);
+  State& all = context.state();
+  const bool busy = std::any_of(all.pairs.begin(), all.pairs.end(), [](const auto& entry) { return !entry.second.active.empty(); });
+  if (all.stopping && !all.stopped && !busy) {
+    all.stopped = true;
+    context.emit(Stopped{});
+  }
+}
+
+}  // namespace weighlock::protocol

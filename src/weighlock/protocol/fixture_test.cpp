@@ -1,0 +1,185 @@
+#include "weighlock/protocol/fixture_test.hpp"
+
+#include <algorithm>
+
+namespace weighlock::protocol {
+namespace {
+
+Dialects dialects() {
+  using K = OperationKind;
+  Dialects d;
+  d.sglang = {DialectKind::sglang, {PauseMode::abort, PauseMode::keep, PauseMode::retract}, true, true, true, false, Evidence::spot,
+              {K::load, K::set_label, K::flush, K::pause, K::resume}, false};
+  d.vllm = {DialectKind::vllm, {PauseMode::abort, PauseMode::keep, PauseMode::wait}, false, false, false, true, Evidence::checksum,
+            {K::load, K::load_empty, K::set_label, K::flush, K::pause, K::resume}, false};
+  return d;
+}
+
+}  // namespace
+
+Outcome failed(OutcomeKind kind, std::string text, ErrorCode code) {
+  Outcome outcome;
+  outcome.kind = kind;
+  outcome.code = code;
+  outcome.text = std::move(text);
+  return outcome;
+}
+
+Fixture::Fixture() {
+  State state;
+  state.boot = "boot";
+  driver_ = std::make_unique<Driver>(std::move(state), dialects(), *this);
+}
+
+void Fixture::append(std::vector<Record> group, std::function<void()> durable) {
+  records.insert(records.end(), group.begin(), group.end());
+  durable();
+}
+
+Outcome Fixture::good(const std::string& at, const Call& call) {
+  FakeWorker& e = engines_[at];
+  Outcome outcome;
+  outcome.kind = OutcomeKind::ok;
+  switch (call.operation.kind) {
+    case OperationKind::identify: outcome.dialect = e.dialect; break;
+    case OperationKind::pause: e.paused = true; break;
+    case OperationKind::resume: e.paused = false; break;
+    case OperationKind::set_label: e.label = call.operation.label; break;
+    case OperationKind::load:
+      e.loaded = call.operation.directory;
+      if (e.dialect == DialectKind::sglang) e.label = call.operation.label;
+      break;
+    case OperationKind::verify:
+      if (e.loaded != call.operation.directory || e.label != call.operation.label) outcome = failed(OutcomeKind::mismatch, "other weights");
+      outcome.evidence = call.operation.evidence;
+      break;
+    default: break;
+  }
+  outcome.reading = StateReading{e.incarnation, e.label, e.paused, "/models/start"};
+  return outcome;
+}
+
+void Fixture::perform(Effect effect) {
+  if (auto* call = std::get_if<Call>(&effect)) {
+    engines_[call->worker].operations.push_back(call->operation.kind);
+    auto& script = scripts_[{call->worker, call->operation.kind}];
+    if (script.empty()) {
+      pending_.push_back(CallEnded{call->call, good(call->worker, *call)});
+      return;
+    }
+    Answer answer = script.front();
+    if (answer.times > 0 && --script.front().times == 0) script.pop_front();
+    if (answer.outcome) {
+      pending_.push_back(CallEnded{call->call, *answer.outcome});
+    } else {
+      silenced_.emplace_back(call->worker, call->call);
+    }
+  } else if (auto* save = std::get_if<TriggerSave>(&effect)) {
+    saves.push_back(*save);
+    if (std::find(silent_trainers.begin(), silent_trainers.end(), save->trainer) != silent_trainers.end()) return;
+    const auto it = save_answers.find(save->trainer);
+    SaveEnded answer = it == save_answers.end() ? SaveEnded{0, SaveOutcomeKind::ok, ""} : it->second;
+    answer.call = save->call;
+    pending_.push_back(answer);
+  } else if (auto* prepare = std::get_if<Prepare>(&effect)) {
+    pending_.push_back(Prepared{prepare->update, "/shared/v" + std::to_string(prepare->version) + ".a" + std::to_string(prepare->attempt)});
+  } else if (auto* seal = std::get_if<Seal>(&effect)) {
+    if (seal_error) pending_.push_back(Sealed{seal->update, *seal_error});
+    else pending_.push_back(Sealed{seal->update, sealed});
+  } else if (auto* timer = std::get_if<StartTimer>(&effect)) {
+    timers_[timer->timer] = now_ + timer->after;
+  } else if (auto* gone = std::get_if<CancelTimer>(&effect)) {
+    timers_.erase(gone->timer);
+  } else if (auto* reply = std::get_if<Reply>(&effect)) {
+    replies.push_back(*reply);
+  } else if (auto* done = std::get_if<UpdateEnded>(&effect)) {
+    ended.push_back(done->update);
+  } else if (auto* discard = std::get_if<Discard>(&effect)) {
+    discards.push_back(*discard);
+  } else if (auto* cancel = std::get_if<Cancel>(&effect)) {
+    cancels.push_back(*cancel);
+  } else if (std::holds_alternative<Stopped>(effect)) {
+    stopped = true;
+  }
+}
+
+void Fixture::settle() {
+  while (!pending_.empty()) {
+    EventBody body = std::move(pending_.front());
+    pending_.pop_front();
+    driver_->post(std::move(body));
+  }
+}
+
+void Fixture::advance(Milliseconds by) {
+  const Instant end = now_ + by;
+  while (true) {
+    const auto next = std::min_element(timers_.begin(), timers_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (next == timers_.end() || next->second > end) break;
+    now_ = std::max(now_, next->second);
+    const TimerId id = next->first;
+    timers_.erase(next);
+    post(TimerFired{id});
+  }
+  now_ = end;
+}
+
+void Fixture::connect(int workers, int trainers) {
+  ConnectPair event;
+  event.token = 1;
+  event.spec.name = "actor";
+  event.spec.save_path = "/shared";
+  for (int i = 0; i < workers; ++i) {
+    event.spec.workers.push_back(WorkerSpec{url(i), std::nullopt});
+    engines_[url(i)];
+  }
+  for (int i = 0; i < trainers; ++i) event.spec.trainer_urls.push_back(trainer(i));
+  post(event);
+}
+
+UpdateId Fixture::request(std::int64_t version, Policy policy, std::string key) {
+  RequestUpdate event;
+  event.token = 100 + static_cast<ReplyToken>(version);
+  event.pair = "actor";
+  event.version = version;
+  event.policy = std::move(policy);
+  event.key = std::move(key);
+  const std::size_t before = replies.size();
+  post(event);
+  return replies.size() > before ? replies[before].update : UpdateId{};
+}
+
+void Fixture::script(int worker, OperationKind kind, Outcome outcome, int times) {
+  scripts_[{url(worker), kind}].push_back(Answer{std::move(outcome), times});
+}
+
+void Fixture::silence(int worker, OperationKind kind) { scripts_[{url(worker), kind}].push_back(Answer{std::nullopt, 1}); }
+
+void Fixture::answer_silenced(int worker, Outcome outcome) {
+  const auto it = std::find_if(silenced_.begin(), silenced_.end(), [&](const auto& e) { return e.first == url(worker); });
+  ASSERT_NE(it, silenced_.end());
+  const CallId call = it->second;
+  silenced_.erase(it);
+  post(CallEnded{call, std::move(outcome)});
+}
+
+void Fixture::restart(int worker) {
+  FakeWorker& e = engine(worker);
+  e.incarnation += "'";
+  e.label = "default";
+  e.loaded = "/models/start";
+  e.paused = false;
+}
+
+int Fixture::count(int worker, OperationKind kind) {
+  const auto& list = engines_[url(worker)].operations;
+  return static_cast<int>(std::count(list.begin(), list.end(), kind));
+}
+
+std::vector<std::string> Fixture::record_names() const {
+  std::vector<std::string> names;
+  for (const Record& record : records) names.emplace_back(name(record.kind));
+  return names;
+}
+
+}  // namespace weighlock::protocol

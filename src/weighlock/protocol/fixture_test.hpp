@@ -1,0 +1,83 @@
+// For the tests of protocol/: a driver whose ports answer by script, one event at a time, with a clock that only the test moves.
+//
+// By default every worker answers well and at once; `script` changes the answer of one operation of one worker.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "weighlock/protocol/driver.hpp"
+
+namespace weighlock::protocol {
+
+// What a scripted call does: answer, or stay silent.
+struct Answer {
+  std::optional<Outcome> outcome;  // none: never answered
+  int times = 1;                   // -1: always
+};
+
+struct FakeWorker {
+  DialectKind dialect = DialectKind::sglang;
+  std::string incarnation = "start-1";
+  std::string label = "default";
+  std::string loaded = "/models/start";
+  bool paused = false;
+  std::vector<OperationKind> operations;
+};
+
+class Fixture : public Ports, public ::testing::Test {
+ public:
+  Fixture();
+  Instant now() const override { return now_; }
+  void append(std::vector<Record> group, std::function<void()> durable) override;
+  void perform(Effect effect) override;
+
+  void connect(int workers, int trainers = 2);
+  static std::string url(int i) { return "http://worker" + std::to_string(i) + ":30000"; }
+  static std::string trainer(int i) { return "http://trainer" + std::to_string(i) + ":9000"; }
+  UpdateId request(std::int64_t version, Policy policy = {}, std::string key = "");
+  void post(EventBody body) { driver_->post(std::move(body)), settle(); }
+  void settle();                    // until nothing is left to answer
+  void advance(Milliseconds by);    // fires timers on the way
+  void script(int worker, OperationKind kind, Outcome outcome, int times = 1);
+  void silence(int worker, OperationKind kind);
+  void answer_silenced(int worker, Outcome outcome);  // the oldest call that was left unanswered
+  void restart(int worker);
+
+  const State& state() const { return driver_->state(); }
+  const Update& update(const UpdateId& id) const { return state().updates.at(id); }
+  const Worker& worker(int i) const { return state().workers.at(url(i)); }
+  FakeWorker& engine(int i) { return engines_[url(i)]; }
+  int count(int worker, OperationKind kind);
+  std::vector<std::string> record_names() const;
+  Outcome good(const std::string& url, const Call& call);
+
+  std::map<std::string, SaveEnded> save_answers;  // by trainer; absent: ok
+  std::vector<std::string> silent_trainers;
+  std::vector<TriggerSave> saves;
+  SealedVersion sealed{1000, 10, false, true, false, true, "", "d1", true};
+  std::optional<Error> seal_error;
+  std::vector<Record> records;
+  std::vector<Reply> replies;
+  std::vector<UpdateId> ended;
+  std::vector<Discard> discards;
+  std::vector<Cancel> cancels;
+  bool stopped = false;
+
+ private:
+  Instant now_;
+  std::map<std::string, FakeWorker> engines_;
+  std::map<std::pair<std::string, OperationKind>, std::deque<Answer>> scripts_;
+  std::deque<EventBody> pending_;
+  std::map<TimerId, Instant> timers_;
+  std::vector<std::pair<std::string, CallId>> silenced_;
+  std::unique_ptr<Driver> driver_;
+};
+
+Outcome failed(OutcomeKind kind, std::string text, ErrorCode code = ErrorCode::worker_failed);
+
+}  // namespace weighlock::protocol

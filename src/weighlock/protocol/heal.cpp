@@ -1,0 +1,200 @@
+// Bringing one worker to a version, step by step: the catch-up after a commit, and restoring (protocol.md sections 2, 5).
+//
+//   [heal_pausing] -> heal_labelling -> heal_loading [-> heal_emptying -> heal_reloading] -> [heal_labelling_version]
+//   -> [heal_flushing] -> heal_verifying -> resume
+#include <fmt/format.h>
+
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kTries = 3;
+constexpr Milliseconds kRetry = 500ms;
+constexpr int kRepausesMax = 2;
+
+std::string goal_label(const Worker& worker, const VersionRef& goal) { return goal.lineage == 0 ? worker.start_label : goal.label; }
+
+std::string goal_name(const VersionRef& goal) { return goal.lineage == 0 ? "the start model" : fmt::format("v{}", goal.version); }
+
+void send_label(Context& context, Update& update, Target& target, Step step, std::string label) {
+  Operation operation;
+  operation.kind = OperationKind::set_label;
+  operation.label = std::move(label);
+  target.label_changed = true;
+  context.call(update, target, step, std::move(operation));
+}
+
+void send_load(Context& context, Update& update, Target& target, Step step) {
+  Operation operation;
+  operation.kind = step == Step::heal_emptying ? OperationKind::load_empty : OperationKind::load;
+  if (operation.kind == OperationKind::load) {
+    operation.directory = target.goal->directory;
+    operation.label = goal_label(context.worker_of(target), *target.goal);
+  }
+  operation.pause_mode = PauseMode::abort;  // a heal flushes everything: what ran on torn weights is worth nothing
+  target.load_sent = true;
+  context.call(update, target, step, std::move(operation));
+}
+
+void send_flush(Context& context, Update& update, Target& target) {
+  Operation operation;
+  operation.kind = OperationKind::flush;
+  context.call(update, target, Step::heal_flushing, std::move(operation));
+}
+
+void send_verify(Context& context, Update& update, Target& target) {
+  Worker& worker = context.worker_of(target);
+  const Evidence best = context.traits_of(worker).evidence_best;
+  Operation operation;
+  operation.kind = OperationKind::verify;
+  operation.directory = target.goal->directory;
+  operation.label = goal_label(worker, *target.goal);
+  operation.evidence = std::min(update.policy.evidence.value_or(best), best);
+  context.call(update, target, Step::heal_verifying, std::move(operation));
+}
+
+void fail_heal(Context& context, Update& update, Target& target, CauseCode code, std::string_view step, const Outcome& outcome) {
+  const std::string before = target.cause ? target.cause->message + "; " : "";
+  if (outcome.needs_restart) code = CauseCode::needs_restart;
+  if (outcome.kind == OutcomeKind::not_sent) code = CauseCode::unreachable;
+  if (outcome.kind == OutcomeKind::unknown && code != CauseCode::needs_restart) code = CauseCode::load_unknown;
+  if (target.verdict != Verdict::unknown) target.verdict = outcome.kind == OutcomeKind::unknown ? Verdict::unknown : Verdict::torn;
+  quarantine(context, update, target, context.cause(code, fmt::format("{}heal to {}: {}: {}", before, goal_name(*target.goal), step, outcome.text)));
+}
+
+void after_load(Context& context, Update& update, Target& target) {
+  Worker& worker = context.worker_of(target);
+  target.tries = 0;
+  if (!context.traits_of(worker).load_sets_label)
+    return send_label(context, update, target, Step::heal_labelling_version, goal_label(worker, *target.goal));
+  if (!context.traits_of(worker).load_flushes) return send_flush(context, update, target);
+  send_verify(context, update, target);
+}
+
+void on_heal_loaded(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  if (outcome.ok()) return after_load(context, update, target);
+  const bool first = target.step == Step::heal_loading;
+  const bool curable = outcome.kind == OutcomeKind::touched && !outcome.needs_restart;
+  if (first && curable && context.traits_of(context.worker_of(target)).heal_needs_empty_load)
+    return send_load(context, update, target, Step::heal_emptying);
+  fail_heal(context, update, target, CauseCode::heal_failed, "load", outcome);
+}
+
+void on_heal_verified(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  const bool is_new = outcome.reading && observe(context, worker, *outcome.reading);
+  if (is_new) {
+    note_death(context, update, target, *target.goal);
+    target.verdict = Verdict::unknown;
+    target.paused = outcome.reading->paused;
+    return quarantine(context, update, target, context.cause(CauseCode::restarted, "heal: a new process answers; the one that loaded is gone"));
+  }
+  if (outcome.ok() && outcome.reading) {
+    const bool held = target.paused || target.was_paused;
+    if (!outcome.reading->paused && held && target.repauses < kRepausesMax) {
+      ++target.repauses;
+      target.paused = false;
+      target.was_paused = false;
+      return start_heal(context, update, target, *target.goal);  // it ran while it was being healed: once more, paused
+    }
+    target.verdict = Verdict::verified;
+    target.evidence = outcome.evidence;
+    target.vacuous = outcome.vacuous;
+    target.switched_at = context.now();
+    worker.version = *target.goal;
+    worker.evidence = outcome.evidence;
+    context.set_worker(worker, WorkerState::verified);
+    return start_resume(context, update, target);
+  }
+  if (outcome.kind == OutcomeKind::unknown && ++target.tries < kTries) return start_retry(context, update, target, kRetry);
+  fail_heal(context, update, target, CauseCode::heal_failed, "verify", outcome);
+}
+
+void on_heal_paused(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  if (!outcome.ok()) return fail_heal(context, update, target, CauseCode::pause_failed, "pause", outcome);
+  target.paused = true;
+  if (!target.paused_at) target.paused_at = context.now();
+  send_label(context, update, target, Step::heal_labelling, "loading:" + update.id);
+}
+
+}  // namespace
+
+void start_heal(Context& context, Update& update, Target& target, VersionRef goal) {
+  Worker& worker = context.worker_of(target);
+  target.goal = std::move(goal);
+  target.tries = 0;
+  context.set_worker(worker, WorkerState::healing, worker.cause);
+  if (update.policy.pause == PauseOwner::caller || target.was_paused || target.paused)
+    return send_label(context, update, target, Step::heal_labelling, "loading:" + update.id);
+  target.pause_sent = true;
+  Operation operation;
+  operation.kind = OperationKind::pause;
+  operation.pause_mode = PauseMode::abort;
+  context.call(update, target, Step::heal_pausing, std::move(operation));
+}
+
+void on_heal_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
+  switch (target.step) {
+    case Step::heal_pausing: on_heal_paused(context, update, target, outcome); break;
+    case Step::heal_labelling:
+      if (outcome.ok()) {
+        send_load(context, update, target, Step::heal_loading);
+      } else {
+        fail_heal(context, update, target, CauseCode::label_failed, "label", outcome);
+      }
+      break;
+    case Step::heal_emptying:
+      if (outcome.ok()) {
+        send_load(context, update, target, Step::heal_reloading);
+      } else {
+        fail_heal(context, update, target, CauseCode::heal_failed, "load of no tensors", outcome);
+      }
+      break;
+    case Step::heal_loading:
+    case Step::heal_reloading: on_heal_loaded(context, update, target, outcome); break;
+    case Step::heal_labelling_version:
+      if (!outcome.ok()) {
+        fail_heal(context, update, target, CauseCode::label_failed, "label", outcome);
+      } else if (context.traits_of(context.worker_of(target)).load_flushes) {
+        send_verify(context, update, target);
+      } else {
+        send_flush(context, update, target);
+      }
+      break;
+    case Step::heal_flushing:
+      if (outcome.ok()) {
+        target.tries = 0;
+        send_verify(context, update, target);
+      } else if (outcome.kind == OutcomeKind::untouched && ++target.tries < kTries) {
+        start_retry(context, update, target, kRetry);
+      } else {
+        fail_heal(context, update, target, CauseCode::flush_failed, "flush", outcome);
+      }
+      break;
+    case Step::heal_verifying: on_heal_verified(context, update, target, outcome); break;
+    default: break;
+  }
+  finish_if_done(context, update);
+}
+
+void on_heal_retry(Context& context, Update& update, Target& target) {
+  if (target.call) return;
+  if (target.step == Step::heal_flushing) send_flush(context, update, target);
+  if (target.step == Step::heal_verifying) send_verify(context, update, target);
+}
+
+void note_death(Context& context, Update& update, const Target& target, const VersionRef& version) {
+  context.pair_of(update).deaths[version_key(version)].insert(target.worker + " " + target.incarnation);
+}
+
+bool is_suspect(Context& context, const Update& update, const VersionRef& version) {
+  constexpr std::size_t kDeathsMax = 2;  // one engine may die of anything
+  const auto& deaths = context.pair_of(update).deaths;
+  const auto it = deaths.find(version_key(version));
+  return it != deaths.end() && it->second.size() >= kDeathsMax;
+}
+
+}  // namespace weighlock::protocol

@@ -1,0 +1,387 @@
+// LOADING and VERIFYING: batches, one pipeline per worker, and the decision that follows from their verdicts (protocol.md 1, 3, 4).
+//
+//   labelling -> loading -> [labelling_version] -> [flushing] -> verifying -> judged
+//
+// Workers don't wait for each other inside a batch: each is verified as soon as it has loaded.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kDirectoryTries = 5;   // a lagging mount: 0.5 + 1 + 2 + 4 s
+constexpr int kFlushTries = 4;       // an engine that isn't idle yet refuses
+constexpr int kReadTries = 3;
+constexpr int kRepausesMax = 2;      // someone keeps continuing it: not ours to win
+constexpr Milliseconds kRetryFirst = 500ms;
+
+bool in_pipeline(Step step) { return step >= Step::labelling && step <= Step::repausing; }
+bool before_verify(Step step) { return step >= Step::labelling && step <= Step::flushing; }
+
+struct Tally {
+  int members = 0;      // without those lost before their load was sent
+  int lost = 0;
+  int verified = 0;     // members
+  int pending = 0;      // members without a verdict
+  bool batch_judged = true;
+  bool batch_launched = true;
+  bool batch_failed = false;  // one of the batch isn't verified
+  bool anyone_running = false;
+};
+
+Tally tally(const Update& update) {
+  Tally t;
+  for (const auto& [url, target] : update.targets) {
+    const bool pending = target.included && target.step != Step::judged;
+    if (target.role == Role::member && target.counted_lost) {
+      ++t.lost;
+    } else if (target.role == Role::member) {
+      ++t.members;
+      t.verified += target.verdict == Verdict::verified ? 1 : 0;
+      t.pending += pending ? 1 : 0;
+    }
+    t.anyone_running = t.anyone_running || in_pipeline(target.step);
+    if (target.batch != update.batch) continue;
+    if (pending) t.batch_judged = false;
+    if (pending && target.step == Step::paused) t.batch_launched = false;
+    if (!pending && target.verdict != Verdict::verified) t.batch_failed = true;
+  }
+  return t;
+}
+
+Operation label_operation(std::string label) {
+  Operation operation;
+  operation.kind = OperationKind::set_label;
+  operation.label = std::move(label);
+  return operation;
+}
+
+void send_load(Context& context, Update& update, Target& target) {
+  Worker& worker = context.worker_of(target);
+  target.load_sent = true;
+  target.load_started = context.now();
+  context.set_worker(worker, WorkerState::loading, worker.cause);
+  Operation operation;
+  operation.kind = OperationKind::load;
+  operation.directory = update.version.directory;
+  operation.label = update.version.label;
+  operation.pause_mode = update.policy.pause_mode;
+  context.call(update, target, Step::loading, std::move(operation));
+}
+
+void launch_one(Context& context, Update& update, Target& target) {
+  target.tries = 0;
+  if (update.policy.pause == PauseOwner::never) return send_load(context, update, target);  // live traffic would show the label
+  target.label_changed = true;
+  context.call(update, target, Step::labelling, label_operation("loading:" + update.id));
+}
+
+void launch(Context& context, Update& update) {
+  int running = 0;
+  for (const auto& [url, target] : update.targets) running += in_pipeline(target.step) ? 1 : 0;
+  for (auto& [url, target] : update.targets) {
+    if (!target.included || target.batch != update.batch || target.step != Step::paused) continue;
+    if (update.policy.load_window > 0 && running >= update.policy.load_window) return;
+    launch_one(context, update, target);
+    ++running;
+  }
+}
+
+void send_verify(Context& context, Update& update, Target& target) {
+  const Worker& worker = context.worker_of(target);
+  const Evidence best = context.traits_of(worker).evidence_best;
+  Operation operation;
+  operation.kind = OperationKind::verify;
+  operation.directory = update.version.directory;
+  operation.label = update.version.label;
+  const Evidence asked = update.policy.evidence.value_or(best);
+  operation.evidence = update.sealed && update.sealed->blind ? Evidence::label : std::min(asked, best);
+  context.call(update, target, Step::verifying, std::move(operation));
+}
+
+void send_flush(Context& context, Update& update, Target& target) {
+  Operation operation;
+  operation.kind = OperationKind::flush;
+  operation.pause_mode = update.policy.pause_mode;
+  context.call(update, target, Step::flushing, std::move(operation));
+}
+
+// In mode `keep` requests hold their blocks over the switch: what may be flushed is flushed after the resume.
+void after_label(Context& context, Update& update, Target& target) {
+  target.tries = 0;
+  const bool needs_flush = !context.traits_of(context.worker_of(target)).load_flushes && update.policy.pause_mode != PauseMode::keep;
+  if (needs_flush) return send_flush(context, update, target);
+  send_verify(context, update, target);
+}
+
+void judge(Context& context, Target& target, Verdict verdict, CauseCode code, std::string text) {
+  Worker& worker = context.worker_of(target);
+  target.step = Step::judged;
+  target.verdict = verdict;
+  target.cause = context.cause(code, std::move(text));
+  if (verdict == Verdict::torn) context.set_worker(worker, WorkerState::torn);
+  if (verdict == Verdict::unknown) context.set_worker(worker, WorkerState::unknown);
+}
+
+void judge_verified(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  target.step = Step::judged;
+  target.verdict = Verdict::verified;
+  target.evidence = outcome.evidence;
+  target.vacuous = outcome.vacuous;
+  target.switched_at = context.now();
+  target.cause.reset();
+  worker.version = update.version;
+  worker.evidence = outcome.evidence;
+  context.set_worker(worker, WorkerState::verified);
+}
+
+void lose_before_load(Context& context, Target& target, Verdict verdict, CauseCode code, std::string text) {
+  judge(context, target, verdict, code, std::move(text));
+  target.included = false;
+  target.counted_lost = true;
+}
+
+// The decision that follows from what is known now (protocol.md section 3).
+void evaluate(Context& context, Update& update) {
+  launch(context, update);
+  const Tally t = tally(update);
+  const bool all_asked = update.policy.on_failure == OnFailure::rollback_all;
+  const int needed = all_asked ? std::max(1, t.members + t.lost) : update.policy.quorum.needed(t.members);
+  const auto fail = [&](ErrorCode code, std::string text) {
+    begin_restoring(context, update, Error{code, fmt::format("pair '{}': v{}: {}", update.pair, update.version.version, text), nullptr});
+  };
+  if (t.verified + t.pending < needed)
+    return fail(ErrorCode::quorum_lost, fmt::format("load: {} of {} workers can be verified, {} needed", t.verified + t.pending, t.members, needed));
+  const bool is_canary = update.batch + 1 < update.batches;
+  if (is_canary && t.batch_failed) return fail(ErrorCode::canary_failed, "load: a canary was not verified; no other worker was loaded");
+  if (t.batch_judged && is_canary) {
+    ++update.batch;
+    context.set_state(update, UpdateState::loading);
+    context.cancel_timer(update, "verify");
+    context.start_timer(update, "load", update.policy.deadlines.load);
+    return evaluate(context, update);
+  }
+  if (t.batch_judged) return begin_commit(context, update);
+  const bool loading = std::any_of(update.targets.begin(), update.targets.end(), [](const auto& e) {
+    return before_verify(e.second.step) || (e.second.included && e.second.step == Step::paused);
+  });
+  if (!loading && update.state == UpdateState::loading) {
+    context.set_state(update, UpdateState::verifying);
+    context.cancel_timer(update, "load");
+    context.start_timer(update, "verify", update.policy.deadlines.verify);
+  }
+  if (!is_canary && t.batch_launched && t.verified >= needed && !update.quorum_reached) {
+    update.quorum_reached = true;
+    std::vector<std::int64_t> times;
+    for (const auto& [url, target] : update.targets) {
+      if (target.load_took) times.push_back(target.load_took->count());
+    }
+    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+    const Milliseconds patience{static_cast<std::int64_t>(update.policy.straggler * static_cast<double>(times[times.size() / 2]))};
+    context.start_timer(update, "straggler", std::max(update.policy.straggler_min, patience));
+  }
+}
+
+void retry_later(Context& context, Update& update, Target& target) {
+  start_retry(context, update, target, kRetryFirst * (1 << (target.tries - 1)));
+}
+
+void on_labelled(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  if (outcome.ok()) return send_load(context, update, target);
+  if (outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent) target.label_changed = false;
+  const bool lost = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
+  lose_before_load(context, target, lost ? Verdict::untouched : Verdict::unknown,
+                   outcome.kind == OutcomeKind::not_sent ? CauseCode::unreachable : CauseCode::label_failed, fmt::format("label: {}", outcome.text));
+  evaluate(context, update);
+}
+
+void on_loaded(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  const DialectTraits& traits = context.traits_of(context.worker_of(target));
+  target.needs_restart = outcome.needs_restart;
+  const std::string text = fmt::format("load of v{}: {}", update.version.version, outcome.text);
+  switch (outcome.kind) {
+    case OutcomeKind::ok:
+      target.verdict = Verdict::loaded;
+      target.load_took = context.now() - target.load_started;
+      context.set_worker(context.worker_of(target), WorkerState::loaded, context.worker_of(target).cause);
+      if (mutant(Mutant::acknowledged_is_success)) {
+        judge_verified(context, update, target, outcome);
+        break;
+      }
+      if (traits.load_sets_label) return after_label(context, update, target);
+      return context.call(update, target, Step::labelling_version, label_operation(update.version.label));
+    case OutcomeKind::untouched:
+      if (outcome.code == ErrorCode::checkpoint_missing && traits.missing_directory_harmless && ++target.tries < kDirectoryTries)
+        return retry_later(context, update, target);
+      judge(context, target, Verdict::untouched,
+            outcome.code == ErrorCode::permission_denied ? CauseCode::credentials : CauseCode::load_failed, text);
+      break;
+    case OutcomeKind::not_sent: lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text); break;
+    case OutcomeKind::unknown: judge(context, target, Verdict::unknown, CauseCode::load_unknown, text); break;
+    default: judge(context, target, Verdict::torn, target.needs_restart ? CauseCode::needs_restart : CauseCode::load_failed, text); break;
+  }
+  evaluate(context, update);
+}
+
+void on_version_labelled(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  if (outcome.ok()) return after_label(context, update, target);
+  judge(context, target, Verdict::torn, CauseCode::label_failed, fmt::format("label: {}", outcome.text));
+  evaluate(context, update);
+}
+
+void on_flushed(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  if (outcome.ok()) {
+    target.tries = 0;
+    return send_verify(context, update, target);
+  }
+  if (outcome.kind == OutcomeKind::untouched && ++target.tries < kFlushTries) return retry_later(context, update, target);
+  judge(context, target, Verdict::torn, CauseCode::flush_failed, fmt::format("flush: {}", outcome.text));
+  evaluate(context, update);
+}
+
+// Someone continued it while it loaded: what ran meanwhile may have filled its caches. Another pause and flush, and it is said.
+void pause_again(Context& context, Update& update, Target& target) {
+  ++target.repauses;
+  context.record(RecordKind::worker_state, update, target.worker,
+                 {{"state", "continued_by_other"}, {"message", "it was running although its load had begun; paused again"}});
+  target.pause_sent = true;
+  target.was_paused = false;  // whoever had paused it continued it: the pause that follows is ours to undo
+  Operation operation;
+  operation.kind = OperationKind::pause;
+  operation.pause_mode = update.policy.pause_mode;
+  context.call(update, target, Step::repausing, std::move(operation));
+}
+
+void on_verified(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  const bool is_new = outcome.reading && observe(context, worker, *outcome.reading);
+  if (is_new) {
+    note_death(context, update, target, update.version);
+    target.paused = outcome.reading->paused;
+    target.incarnation = worker.incarnation;
+    judge(context, target, Verdict::unknown, CauseCode::restarted, "verify: a new process answers; the one that loaded is gone");
+  } else if (outcome.ok() && outcome.reading) {
+    const bool running = !outcome.reading->paused && update.policy.pause == PauseOwner::gateway;
+    if (running && target.repauses < kRepausesMax) return pause_again(context, update, target);
+    judge_verified(context, update, target, outcome);
+  } else if (outcome.kind == OutcomeKind::mismatch) {
+    judge(context, target, Verdict::torn, CauseCode::verify_failed, fmt::format("verify: {}", outcome.text));
+  } else if (outcome.kind == OutcomeKind::not_sent) {
+    note_death(context, update, target, update.version);
+    judge(context, target, Verdict::unknown, CauseCode::unreachable, fmt::format("verify: {}", outcome.text));
+  } else if (++target.tries < kReadTries) {
+    return retry_later(context, update, target);
+  } else {
+    judge(context, target, Verdict::loaded, CauseCode::verify_failed, fmt::format("verify: {}", outcome.text));
+  }
+  evaluate(context, update);
+}
+
+void on_repaused(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  if (outcome.ok()) {
+    target.tries = 0;
+    if (update.policy.pause_mode != PauseMode::keep) return send_flush(context, update, target);
+    return send_verify(context, update, target);
+  }
+  judge(context, target, outcome.kind == OutcomeKind::unknown ? Verdict::unknown : Verdict::loaded, CauseCode::pause_failed,
+        fmt::format("pause (it was continued by another): {}", outcome.text));
+  evaluate(context, update);
+}
+
+void assign_batches(Context& context, Update& update) {
+  int canary = update.policy.canary;
+  const bool incomparable = !update.sealed || !update.sealed->compared || update.sealed->layout_changed;
+  if (incomparable) canary = std::max(canary, 1);
+  std::map<DialectKind, int> taken;
+  bool any_left = false;
+  for (const Role role : {Role::member, Role::extra}) {
+    for (auto& [url, target] : update.targets) {
+      if (!target.included) target.batch = -1;  // left out: no part of any batch
+      if (!target.included || target.role != role) continue;
+      int& count = taken[*context.worker_of(target).dialect];
+      target.batch = canary == 0 || (role == Role::member && count < canary) ? 0 : 1;
+      count += target.batch == 0 ? 1 : 0;
+      any_left = any_left || target.batch == 1;
+    }
+  }
+  update.batches = any_left ? 2 : 1;
+}
+
+}  // namespace
+
+void begin_loading(Context& context, Update& update) {
+  context.set_state(update, UpdateState::loading);
+  if (update.policy.digest == DigestPolicy::overlap && update.sealed && !update.sealed->blind && update.version.digest.empty()) {
+    update.digest_running = true;
+    context.emit(ComputeDigest{update.id, update.version.directory});
+  }
+  assign_batches(context, update);
+  context.start_timer(update, "load", update.policy.deadlines.load);
+  evaluate(context, update);
+}
+
+void on_loading_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
+  switch (target.step) {
+    case Step::labelling: return on_labelled(context, update, target, outcome);
+    case Step::loading: return on_loaded(context, update, target, outcome);
+    case Step::labelling_version: return on_version_labelled(context, update, target, outcome);
+    case Step::flushing: return on_flushed(context, update, target, outcome);
+    case Step::verifying: return on_verified(context, update, target, outcome);
+    case Step::repausing: return on_repaused(context, update, target, outcome);
+    default: return;
+  }
+}
+
+void on_load_retry(Context& context, Update& update, Target& target) {
+  if (target.call) return;
+  switch (target.step) {
+    case Step::loading: return send_load(context, update, target);
+    case Step::flushing: return send_flush(context, update, target);
+    case Step::verifying: return send_verify(context, update, target);
+    default: return;
+  }
+}
+
+void on_load_timer(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) {
+    if (!target.included || target.batch != update.batch) continue;
+    const std::string text = fmt::format("load of v{}: no answer within {} ms", update.version.version, update.policy.deadlines.load.count());
+    if (target.step == Step::paused) {
+      judge(context, target, Verdict::untouched, CauseCode::load_failed, text + " (not sent)");
+    } else if (before_verify(target.step)) {
+      const bool unanswered = target.call.has_value();
+      context.give_up(target);
+      const Verdict rest = target.verdict == Verdict::loaded ? Verdict::torn : Verdict::untouched;
+      judge(context, target, unanswered ? Verdict::unknown : rest, unanswered ? CauseCode::load_unknown : CauseCode::load_failed, text);
+    }
+  }
+  evaluate(context, update);
+}
+
+void on_verify_timer(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) {
+    if (target.step != Step::verifying && target.step != Step::repausing) continue;
+    context.give_up(target);
+    judge(context, target, Verdict::loaded, CauseCode::verify_failed,
+          fmt::format("verify: no answer within {} ms", update.policy.deadlines.verify.count()));
+  }
+  evaluate(context, update);
+}
+
+void on_straggler_timer(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) {
+    if (!in_pipeline(target.step)) continue;
+    context.give_up(target);
+    judge(context, target, Verdict::unknown, CauseCode::load_unknown, "load: much slower than the others; the fleet did not wait for it");
+  }
+  evaluate(context, update);
+}
+
+}  // namespace weighlock::protocol

@@ -1,0 +1,174 @@
+#include "weighlock/protocol/machine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "weighlock/core/check.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+// What an answer proves of the labels that we may have written.
+void settle_labels(Worker& worker, const Outcome& outcome, bool writes_label) {
+  if (!writes_label || worker.labels.empty()) return;
+  if (outcome.ok()) {
+    worker.labels.erase(worker.labels.begin(), worker.labels.end() - 1);
+  } else if ((outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent) && worker.labels.size() > 1) {
+    worker.labels.pop_back();
+  }
+}
+
+void route(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
+  switch (target.step) {
+    case Step::surveying: survey_step(context, update, target, kind, outcome); return;
+    case Step::pausing: on_pausing_call(context, update, target, outcome); return;
+    case Step::labelling:
+    case Step::loading:
+    case Step::labelling_version:
+    case Step::flushing:
+    case Step::verifying:
+    case Step::repausing: on_loading_call(context, update, target, kind, outcome); return;
+    case Step::heal_pausing:
+    case Step::heal_labelling:
+    case Step::heal_loading:
+    case Step::heal_emptying:
+    case Step::heal_reloading:
+    case Step::heal_labelling_version:
+    case Step::heal_flushing:
+    case Step::heal_verifying: on_heal_call(context, update, target, kind, outcome); return;
+    case Step::barrier:
+    case Step::former_label:
+    case Step::resuming:
+    case Step::checking:
+    case Step::flushing_after:
+    case Step::probing:
+    case Step::fencing: on_resume_call(context, update, target, kind, outcome); return;
+    case Step::surveyed:
+    case Step::paused:
+    case Step::judged:
+    case Step::resume_waiting:
+    case Step::done: WEIGHLOCK_CHECK(false, "an answer for a target that waits for none"); return;
+  }
+}
+
+void record_outcome(Context& context, const UpdateId& update, const Worker& worker, const EarlierCall& call, const Outcome& outcome) {
+  json::object body{{"operation", std::string(name(call.kind))}, {"call", call.call}, {"result", std::string(name(outcome.kind))}};
+  if (!outcome.text.empty()) body["text"] = outcome.text;
+  context.record(RecordKind::outcome, worker.pair, update, worker.url, std::move(body));
+}
+
+void on_late_answer(Context& context, Worker& worker, CallId call, const Outcome& outcome) {
+  const auto it = std::find_if(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) { return e.call == call; });
+  if (it == worker.earlier.end()) return;
+  record_outcome(context, "", worker, *it, outcome);
+  if (outcome.kind == OutcomeKind::unknown) {
+    it->may_answer = false;
+  } else {
+    worker.earlier.erase(it);  // its own answer: it has ended
+  }
+}
+
+void on_call_ended(Context& context, const CallEnded& event) {
+  State& state = context.state();
+  const auto it = state.calls.find(event.call);
+  if (it == state.calls.end()) return;  // cancelled while its answer was on the way
+  const auto [update_id, url] = it->second;
+  state.calls.erase(it);
+  const auto worker_it = state.workers.find(url);
+  if (worker_it == state.workers.end()) return;  // the worker left the registry
+  Worker& worker = worker_it->second;
+  if (!worker.in_flight || worker.in_flight->call != event.call) {
+    on_late_answer(context, worker, event.call, event.outcome);
+    return;
+  }
+  const EarlierCall call = *worker.in_flight;
+  worker.in_flight.reset();
+  if (event.outcome.dialect) worker.dialect = event.outcome.dialect;
+  const bool writes_label = call.kind == OperationKind::set_label ||
+                            (call.kind == OperationKind::load && worker.dialect && context.traits_of(worker).load_sets_label);
+  settle_labels(worker, event.outcome, writes_label);
+  if (event.outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
+    worker.earlier.push_back(EarlierCall{call.call, call.kind, call.pause_mode, false});
+  }
+  if (changes_something(call.kind) || !event.outcome.ok()) record_outcome(context, update_id, worker, call, event.outcome);
+  Update* update = context.find_update(update_id);
+  if (!update) return;
+  const auto target = update->targets.find(url);
+  if (target == update->targets.end() || target->second.call != event.call) return;
+  target->second.call.reset();
+  route(context, *update, target->second, call.kind, event.outcome);
+}
+
+void on_whole_timer(Context& context, Update& update) {
+  Error error{ErrorCode::timed_out, fmt::format("pair '{}': v{}: not done within its deadline of {} ms (phase {})", update.pair,
+                                                update.version.version, update.policy.deadlines.whole_or_default().count(),
+                                                name(update.state))};
+  if (update.state < UpdateState::pausing) {
+    end_before_pause(context, update, UpdateState::aborted, std::move(error));
+  } else if (update.state < UpdateState::committing) {
+    begin_restoring(context, update, std::move(error));
+  }  // later states have a deadline of their own
+}
+
+void on_target_timer(Context& context, Update& update, const std::string& url) {
+  const auto it = update.targets.find(url);
+  if (it == update.targets.end()) return;
+  if (it->second.step == Step::resume_waiting) {
+    on_resume_retry(context, update, it->second);
+  } else if (it->second.step >= Step::heal_pausing && it->second.step <= Step::heal_verifying) {
+    on_heal_retry(context, update, it->second);
+  } else {
+    on_load_retry(context, update, it->second);
+  }
+}
+
+void on_timer(Context& context, const TimerFired& event) {
+  const auto it = context.state().timers.find(event.timer);
+  if (it == context.state().timers.end()) return;  // cancelled while it fired
+  Update* update = context.find_update(it->second);
+  context.state().timers.erase(it);
+  if (!update) return;
+  const auto purpose_it = update->timers.find(event.timer);
+  if (purpose_it == update->timers.end()) return;
+  const std::string purpose = purpose_it->second;
+  update->timers.erase(purpose_it);
+  if (purpose == "save") return on_save_timer(context, *update);
+  if (purpose == "save_grace") return on_save_grace_timer(context, *update);
+  if (purpose == "survey") return on_survey_timer(context, *update);
+  if (purpose == "pause") return on_pause_timer(context, *update);
+  if (purpose == "load") return on_load_timer(context, *update);
+  if (purpose == "verify") return on_verify_timer(context, *update);
+  if (purpose == "straggler") return on_straggler_timer(context, *update);
+  if (purpose == "resume") return on_resume_timer(context, *update);
+  if (purpose == "restore") return on_restore_timer(context, *update);
+  if (purpose == "whole") return on_whole_timer(context, *update);
+  on_target_timer(context, *update, purpose);  // named after the worker
+}
+
+}  // namespace
+
+Effects step(State& state, const Dialects& dialects, const Event& event) {
+  Context context(state, dialects, event.now);
+  std::visit(
+      [&](const auto& body) {
+        using T = std::decay_t<decltype(body)>;
+        if constexpr (std::is_same_v<T, ConnectPair>) on_connect(context, body);
+        if constexpr (std::is_same_v<T, RemovePair>) on_remove(context, body);
+        if constexpr (std::is_same_v<T, RequestUpdate>) on_request(context, body);
+        if constexpr (std::is_same_v<T, CancelUpdate>) on_cancel(context, body);
+        if constexpr (std::is_same_v<T, CallEnded>) on_call_ended(context, body);
+        if constexpr (std::is_same_v<T, SaveEnded>) on_save_ended(context, body);
+        if constexpr (std::is_same_v<T, Prepared>) on_prepared(context, body);
+        if constexpr (std::is_same_v<T, Sealed>) on_sealed(context, body);
+        if constexpr (std::is_same_v<T, DigestDone>) on_digest_done(context, body);
+        if constexpr (std::is_same_v<T, TimerFired>) on_timer(context, body);
+        if constexpr (std::is_same_v<T, CommitDurable>) on_commit_durable(context, body);
+        if constexpr (std::is_same_v<T, Shutdown>) on_shutdown(context);
+      },
+      event.body);
+  return context.take_effects();
+}
+
+}  // namespace weighlock::protocol

@@ -1,0 +1,201 @@
+// PAUSING: who takes part, and the bracket's first half (protocol.md sections 1, 3, 7).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+bool may_take_part(const Update& update, const Target& target, const Worker& worker) {
+  if (!target.reached) return false;
+  if (worker.state != WorkerState::quarantined || !worker.cause) return true;
+  const CauseCode code = worker.cause->code;
+  if (code == CauseCode::operator_hold || code == CauseCode::needs_restart) return false;
+  return code != CauseCode::suspect || !worker.version || !worker.version->same_version(update.version);
+}
+
+// What was asked explicitly and a worker can't do ends the update before anyone is paused.
+std::optional<Error> refuse_policy(Context& context, const Update& update) {
+  const auto refuse = [&](const std::string& worker, std::string text) {
+    return Error{ErrorCode::not_supported, fmt::format("pair '{}': v{}: worker {}: {}", update.pair, update.version.version, worker, text),
+                 nullptr};
+  };
+  for (const auto& [url, target] : update.targets) {
+    const Worker& worker = context.state().workers.at(url);
+    if (!target.included || !worker.dialect) continue;
+    const DialectTraits& traits = context.traits_of(worker);
+    const bool has_mode = std::find(traits.pause_modes.begin(), traits.pause_modes.end(), update.policy.pause_mode) != traits.pause_modes.end();
+    if (update.policy.pause == PauseOwner::gateway && !has_mode)
+      return refuse(url, fmt::format("{} has no pause mode '{}'", name(traits.kind), name(update.policy.pause_mode)));
+    if (!update.policy.evidence || *update.policy.evidence == Evidence::probe) continue;
+    const Evidence best = update.sealed->blind ? std::min(Evidence::label, traits.evidence_best) : traits.evidence_best;
+    if (*update.policy.evidence > best)
+      return refuse(url, fmt::format("evidence '{}' can't be had here; the best is '{}'", name(*update.policy.evidence), name(best)));
+  }
+  return std::nullopt;
+}
+
+// A worker that the survey did not reach is out: it was sent nothing, and may not serve until it is looked at again.
+void leave_out(Context& context, Target& target, Worker& worker) {
+  target.included = false;
+  target.step = Step::done;
+  target.verdict = worker.state == WorkerState::ready ? Verdict::untouched : Verdict::unknown;
+  target.counted_lost = true;
+  if (!target.cause) target.cause = worker.cause;
+  if (worker.state == WorkerState::ready || worker.state == WorkerState::joining || worker.state == WorkerState::foreign) {
+    context.set_worker(worker, WorkerState::quarantined, target.cause);
+    context.emit(Fence{worker.url, worker.pair, *target.cause});
+  }
+}
+
+void fix_members(Context& context, Update& update) {
+  const bool any_ready = std::any_of(update.targets.begin(), update.targets.end(), [&](const auto& e) {
+    return e.second.included && context.state().workers.at(e.first).state == WorkerState::ready;
+  });
+  for (auto& [url, target] : update.targets) {
+    Worker& worker = context.state().workers.at(url);
+    target.former_state = worker.state;
+    target.former_cause = worker.cause;
+    target.former_version = worker.version;
+    target.role = worker.state == WorkerState::ready || !any_ready ? Role::member : Role::extra;
+    if (target.included) worker.locked_by = update.id;
+  }
+  update.members_fixed = true;
+}
+
+json::object describe_targets(const Update& update) {
+  json::array list;
+  for (const auto& [url, target] : update.targets) {
+    list.push_back(json::object{{"worker", url}, {"role", target.role == Role::member ? "member" : "extra"}, {"included", target.included},
+                                {"incarnation", target.incarnation}, {"was_paused", target.was_paused}});
+  }
+  return {{"targets", std::move(list)}};
+}
+
+void pause_all(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) {
+    if (!target.included) continue;
+    Worker& worker = context.worker_of(target);
+    const bool ours_already = target.paused && worker.paused_by_us;
+    if (update.policy.pause != PauseOwner::gateway || target.was_paused || ours_already) {
+      target.step = Step::paused;
+      target.pause_sent = ours_already;
+      if (ours_already) target.paused_at = context.now();
+      continue;
+    }
+    target.pause_sent = true;
+    context.set_worker(worker, WorkerState::pausing, worker.cause);
+    Operation operation;
+    operation.kind = OperationKind::pause;
+    operation.pause_mode = update.policy.pause_mode;
+    context.call(update, target, Step::pausing, std::move(operation));
+  }
+}
+
+void pausing_ended(Context& context, Update& update) {
+  int members = 0;
+  int lost = 0;
+  bool anyone = false;
+  for (const auto& [url, target] : update.targets) {
+    if (target.step == Step::pausing) return;
+    anyone = anyone || target.included;
+    if (target.role != Role::member) continue;
+    ++members;
+    if (!target.included) ++lost;
+  }
+  context.cancel_timer(update, "pause");
+  const bool all_asked = update.policy.on_failure == OnFailure::rollback_all;
+  const int left = members - lost;
+  if (anyone && left > 0 && !(all_asked && lost > 0) && left >= update.policy.quorum.needed(left)) return begin_loading(context, update);
+  Error error{ErrorCode::quorum_lost, fmt::format("pair '{}': v{}: pause: {} of {} workers could be paused", update.pair,
+                                                  update.version.version, left, members), nullptr};
+  if (mutant(Mutant::pause_failure_strands)) return end_update(context, update, UpdateState::failed, std::move(error));
+  begin_restoring(context, update, std::move(error));
+}
+
+void exclude(Context& context, Target& target, Verdict verdict, CauseCode code, std::string text) {
+  target.included = false;
+  target.step = Step::judged;
+  target.verdict = verdict;
+  target.counted_lost = true;
+  target.cause = context.cause(code, std::move(text));
+}
+
+}  // namespace
+
+void begin_pausing(Context& context, Update& update) {
+  context.set_state(update, UpdateState::pausing);
+  begin_survey(context, update);
+}
+
+void pausing_survey_done(Context& context, Update& update) {
+  bool anyone = false;
+  std::string reasons;
+  for (auto& [url, target] : update.targets) {
+    Worker& worker = context.worker_of(target);
+    target.included = may_take_part(update, target, worker);
+    anyone = anyone || target.included;
+    const Cause* why = target.cause ? &*target.cause : worker.cause ? &*worker.cause : nullptr;
+    if (!target.included) reasons += fmt::format("; worker {}: {}", url, why ? why->message : "left out");
+  }
+  if (anyone) {
+    if (auto error = refuse_policy(context, update)) return end_before_pause(context, update, UpdateState::aborted, std::move(*error));
+  }
+  fix_members(context, update);
+  for (auto& [url, target] : update.targets) {
+    if (!target.included) leave_out(context, target, context.worker_of(target));
+  }
+  if (!anyone) {
+    Error error{ErrorCode::unreachable, fmt::format("pair '{}': v{}: no worker can be updated{}", update.pair, update.version.version, reasons),
+                nullptr};
+    return end_before_pause(context, update, UpdateState::rejected, std::move(error));
+  }
+  context.record(RecordKind::targets, update, "", describe_targets(update));
+  context.start_timer(update, "pause",
+                      update.policy.pause_mode == PauseMode::wait ? update.policy.deadlines.load : update.policy.deadlines.pause);
+  pause_all(context, update);
+  pausing_ended(context, update);
+}
+
+void on_pausing_call(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  switch (outcome.kind) {
+    case OutcomeKind::ok:
+      target.step = Step::paused;
+      target.paused = true;
+      target.paused_at = context.now();
+      context.set_worker(worker, WorkerState::paused, worker.cause);
+      break;
+    case OutcomeKind::not_sent:
+      worker.paused_by_us = false;
+      exclude(context, target, Verdict::untouched, CauseCode::unreachable, fmt::format("pause: {}", outcome.text));
+      break;
+    case OutcomeKind::untouched: {
+      worker.paused_by_us = false;
+      const bool key = outcome.code == ErrorCode::permission_denied;
+      exclude(context, target, Verdict::untouched, key ? CauseCode::credentials : CauseCode::pause_failed, fmt::format("pause: {}", outcome.text));
+      break;
+    }
+    default:
+      context.set_worker(worker, WorkerState::unknown);
+      exclude(context, target, Verdict::unknown, CauseCode::pause_failed, fmt::format("pause: {}", outcome.text));
+      break;
+  }
+  pausing_ended(context, update);
+}
+
+void on_pause_timer(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) {
+    if (target.step != Step::pausing) continue;
+    context.give_up(target);
+    context.set_worker(context.worker_of(target), WorkerState::unknown);
+    exclude(context, target, Verdict::unknown, CauseCode::pause_failed,
+            fmt::format("pause: no answer within {} ms", update.policy.deadlines.pause.count()));
+  }
+  pausing_ended(context, update);
+}
+
+}  // namespace weighlock::protocol

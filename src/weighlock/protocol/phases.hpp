@@ -1,0 +1,99 @@
+// Internal to protocol/: the parts of the machine and how they call each other. One file per phase, in the order of an update:
+//
+//   admission.cpp  pairs, requests, queue, cancel, shutdown
+//   prepare.cpp    PREPARING: save, seal
+//   survey.cpp     reading the workers; what a reading means for the registry
+//   pause.cpp      PAUSING: targets, members, pauses
+//   load.cpp       LOADING, VERIFYING: batches, one pipeline per worker, the decision
+//   commit.cpp     COMMITTING, RESUMING
+//   restore.cpp    RESTORING
+//   heal.cpp       bringing one worker to a version: catch-up and restoring share it
+//   resume.cpp     letting one worker serve again, or fencing it
+//   finish.cpp     terminal states
+//
+// A function called `on_...` takes an event; any function may end the update, so nobody touches an update after calling one
+// that may, except through `Context::find_update`.
+#pragma once
+
+#include "weighlock/protocol/context.hpp"
+
+namespace weighlock::protocol {
+
+// admission.cpp
+void on_connect(Context& context, const ConnectPair& event);
+void on_remove(Context& context, const RemovePair& event);
+void on_request(Context& context, const RequestUpdate& event);
+void on_cancel(Context& context, const CancelUpdate& event);
+void on_shutdown(Context& context);
+// Whatever waits for the pair to be idle: a re-connect, a removal, the next update of the queue.
+void pair_is_idle(Context& context, const std::string& pair);
+
+// prepare.cpp
+void begin_update(Context& context, Update& update);
+void on_prepared(Context& context, const Prepared& event);
+void on_save_ended(Context& context, const SaveEnded& event);
+void on_sealed(Context& context, const Sealed& event);
+void on_digest_done(Context& context, const DigestDone& event);
+void on_save_timer(Context& context, Update& update);
+void on_save_grace_timer(Context& context, Update& update);
+void first_survey_done(Context& context, Update& update);
+// Ends an update whose engines were not touched: ABORTED or REJECTED; the attempt's directory is discarded.
+void end_before_pause(Context& context, Update& update, UpdateState state, Error error);
+
+// survey.cpp
+void begin_survey(Context& context, Update& update);
+void read_worker(Context& context, Update& update, Target& target);
+void on_survey_timer(Context& context, Update& update);
+// What an answer of the engine says of the worker; true if it is another incarnation than the one known.
+bool observe(Context& context, Worker& worker, const StateReading& reading);
+bool label_is_ours(const Worker& worker, const std::string& label);
+bool survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
+
+// pause.cpp
+void begin_pausing(Context& context, Update& update);
+void pausing_survey_done(Context& context, Update& update);
+void on_pausing_call(Context& context, Update& update, Target& target, const Outcome& outcome);
+void on_pause_timer(Context& context, Update& update);
+
+// load.cpp
+void begin_loading(Context& context, Update& update);
+void on_loading_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
+void on_load_retry(Context& context, Update& update, Target& target);
+void on_load_timer(Context& context, Update& update);
+void on_verify_timer(Context& context, Update& update);
+void on_straggler_timer(Context& context, Update& update);
+
+// commit.cpp
+void begin_commit(Context& context, Update& update);
+void on_commit_durable(Context& context, const CommitDurable& event);
+void on_resume_timer(Context& context, Update& update);
+
+// restore.cpp
+void begin_restoring(Context& context, Update& update, Error error);
+void begin_leave(Context& context, Update& update);
+void on_leave_surveyed(Context& context, Update& update, Target& target);
+void on_restore_timer(Context& context, Update& update);
+
+// heal.cpp
+void start_heal(Context& context, Update& update, Target& target, VersionRef goal);
+void on_heal_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
+void on_heal_retry(Context& context, Update& update, Target& target);
+// Notes that a version was the last thing sent to an incarnation that died, and tells whether it killed two.
+void note_death(Context& context, Update& update, const Target& target, const VersionRef& version);
+bool is_suspect(Context& context, const Update& update, const VersionRef& version);
+
+// resume.cpp
+void start_barrier(Context& context, Update& update, Target& target);
+void start_former_label(Context& context, Update& update, Target& target);
+void start_resume(Context& context, Update& update, Target& target);
+void on_resume_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
+void on_resume_retry(Context& context, Update& update, Target& target);
+void quarantine(Context& context, Update& update, Target& target, Cause cause);
+void start_retry(Context& context, Update& update, Target& target, Milliseconds after);
+
+// finish.cpp
+// Ends RESUMING or RESTORING when every target is done.
+void finish_if_done(Context& context, Update& update);
+void end_update(Context& context, Update& update, UpdateState state, std::optional<Error> error);
+
+}  // namespace weighlock::protocol

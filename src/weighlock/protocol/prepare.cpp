@@ -1,0 +1,310 @@
+// PREPARING: engines serve all the while (protocol.md section 1).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A collective that lost a rank ends by itself after this long (AReaL's process group time-out).
+constexpr Milliseconds kTrainerCollectiveTimeout = 7200s;
+// After the first rank failed the others get this long to say their own words before the client is answered.
+constexpr Milliseconds kSaveGrace = 200ms;
+
+Error about(const Update& update, ErrorCode code, std::string_view text) {
+  return Error{code, fmt::format("pair '{}': v{}: {}", update.pair, update.version.version, text), nullptr};
+}
+
+std::string busy_trainers(Context& context, const Pair& pair) {
+  auto& busy = context.state().busy;
+  std::erase_if(busy, [&](const auto& entry) { return context.now() - entry.second.since > kTrainerCollectiveTimeout; });
+  std::string names;
+  for (const std::string& url : pair.spec.trainer_urls) {
+    if (busy.contains(url)) names += (names.empty() ? "" : ", ") + url;
+  }
+  return names;
+}
+
+std::optional<Error> refuse_admission(Context& context, const Update& update, Pair& pair) {
+  const VersionRef& version = update.version;
+  if (pair.committed && pair.committed->lineage == version.lineage && version.version < pair.committed->version)
+    return about(update, ErrorCode::version_not_newer, fmt::format("v{} is committed; a lower version is refused", pair.committed->version));
+  const auto spoiled = pair.spoiled.find(version_key(version));
+  if (spoiled != pair.spoiled.end() && !spoiled->second.empty())
+    return about(update, ErrorCode::version_reused, fmt::format("an attempt at it left {} in an unknown or quarantined state; publish a "
+                                                                "higher version", *spoiled->second.begin()));
+  const std::string busy = update.path.empty() ? busy_trainers(context, pair) : "";
+  if (!busy.empty()) {
+    return about(update, ErrorCode::trainer_busy, fmt::format("the save of an earlier attempt still runs on {}; a second one would break "
+                                                              "its collective", busy));
+  }
+  return std::nullopt;
+}
+
+bool is_committed_version(const Pair& pair, const Update& update) {
+  return pair.committed && pair.committed->same_version(update.version);
+}
+
+void seal_when_ready(Context& context, Update& update) {
+  if (!update.save_done || !update.survey_done) return;
+  const Pair& pair = context.pair_of(update);
+  Seal seal;
+  seal.update = update.id;
+  seal.pair = update.pair;
+  seal.save_path = pair.spec.save_path;
+  seal.directory = update.version.directory;
+  seal.foreign = !update.path.empty();
+  if (pair.last_good) {
+    seal.reference_directory = pair.last_good->directory;
+  } else {
+    // Before the first commit: the model that every engine started with, if they agree (protocol.md section 6).
+    std::set<std::string> starts;
+    for (const auto& [url, worker] : context.state().workers) {
+      if (worker.pair == update.pair && !worker.start_path.empty()) starts.insert(worker.start_path);
+    }
+    if (starts.size() == 1 && starts.begin()->starts_with('/')) seal.reference_directory = *starts.begin();
+  }
+  seal.lineage = update.version.lineage;
+  seal.version = update.version.version;
+  seal.attempt = update.attempt;
+  seal.allow_layout_change = update.policy.allow_layout_change;
+  seal.digest_now = update.policy.digest == DigestPolicy::before || is_committed_version(pair, update);
+  context.emit(std::move(seal));
+}
+
+void trigger_saves(Context& context, Update& update) {
+  Pair& pair = context.pair_of(update);
+  json::array ranks;
+  const std::size_t count = pair.spec.save_trigger == SaveTrigger::rank0 ? 1 : pair.spec.trainer_urls.size();
+  for (std::size_t i = 0; i < count; ++i) ranks.push_back(json::string(pair.spec.trainer_urls[i]));
+  context.record(RecordKind::save_intent, update, "", {{"directory", update.version.directory}, {"ranks", std::move(ranks)}});
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string& url = pair.spec.trainer_urls[i];
+    const CallId call = context.state().next_id++;
+    update.ranks.push_back(Rank{url, call, false, SaveOutcomeKind::unknown, ""});
+    context.state().saves[call] = {update.pair, url};
+    context.state().busy[url] = TrainerBusy{update.id, pair.spec.save_path, call, context.now(), update.version.directory};
+    context.emit(TriggerSave{call, url, update.version.directory, update.id});
+  }
+}
+
+std::string words_of_ranks(const Update& update) {
+  std::string text;
+  for (std::size_t i = 0; i < update.ranks.size(); ++i) {
+    const Rank& rank = update.ranks[i];
+    const std::string_view word = !rank.ended ? "no answer yet" : rank.kind == SaveOutcomeKind::ok ? "ok" : std::string_view(rank.text);
+    text += fmt::format("{}rank {} ({}): {}", i == 0 ? "" : "; ", i, rank.trainer, word);
+  }
+  return text;
+}
+
+void fail_save(Context& context, Update& update, ErrorCode code, std::string_view what) {
+  end_before_pause(context, update, UpdateState::aborted, about(update, code, fmt::format("save: {}: {}", what, words_of_ranks(update))));
+}
+
+// A late answer of an attempt that ended: the rank is free again, and the attempt's directory is discarded once more when
+// its last rank has answered, since a late save may have made files there.
+void discard_if_last(Context& context, const TrainerBusy& ended) {
+  const auto& all = context.state().busy;
+  const bool last = std::none_of(all.begin(), all.end(), [&](const auto& e) { return e.second.update == ended.update; });
+  const Update* update = context.find_update(ended.update);
+  const bool discarded = !update || update->state == UpdateState::aborted || update->state == UpdateState::rejected;
+  if (last && discarded) context.emit(Discard{ended.update, ended.save_path, ended.directory});
+}
+
+void all_ranks_saved(Context& context, Update& update) {
+  update.save_done = true;
+  seal_when_ready(context, update);
+}
+
+// The same version again: `ok` without touching an engine if its bytes are the committed ones and the quorum serves them.
+void end_equal_version(Context& context, Update& update) {
+  const Pair& pair = context.pair_of(update);
+  int members = 0;
+  int ready = 0;
+  for (const auto& [url, worker] : context.state().workers) {
+    if (worker.pair != update.pair) continue;
+    ++members;
+    if (worker.state == WorkerState::ready && worker.version && worker.version->same_version(*pair.committed)) ++ready;
+  }
+  if (pair.committed->digest.empty() || update.sealed->digest.empty())
+    return end_before_pause(context, update, UpdateState::rejected,
+                            about(update, ErrorCode::version_reused, "it is committed already, and there is no digest to compare the new "
+                                                                     "save with; publish a higher version"));
+  if (pair.committed->digest != update.sealed->digest)
+    return end_before_pause(context, update, UpdateState::rejected,
+                            about(update, ErrorCode::version_reused, fmt::format("it is committed already with other bytes (digest {}, new "
+                                                                                 "{}); publish a higher version", pair.committed->digest,
+                                                                                 update.sealed->digest)));
+  if (ready < update.policy.quorum.needed(members))
+    return end_before_pause(context, update, UpdateState::rejected,
+                            about(update, ErrorCode::conflict, fmt::format("it is committed already, and only {}/{} workers serve it; publish "
+                                                                           "a higher version to bring the others back", ready, members)));
+  if (update.directory_made) context.emit(Discard{update.id, pair.spec.save_path, update.version.directory});
+  update.committed = true;
+  end_update(context, update, ready == members ? UpdateState::succeeded : UpdateState::degraded, std::nullopt);
+}
+
+}  // namespace
+
+void begin_update(Context& context, Update& update) {
+  Pair& pair = context.pair_of(update);
+  context.set_state(update, UpdateState::requested);
+  if (auto error = refuse_admission(context, update, pair)) {
+    return end_before_pause(context, update, UpdateState::rejected, std::move(*error));
+  }
+  context.set_state(update, UpdateState::preparing);
+  context.start_timer(update, "whole", update.policy.deadlines.whole_or_default());
+  context.start_timer(update, "save", update.policy.deadlines.save);
+  const UpdateId id = update.id;
+  const bool knows_all = std::all_of(context.state().workers.begin(), context.state().workers.end(),
+                                     [&](const auto& e) { return e.second.pair != update.pair || e.second.dialect.has_value(); });
+  if (!update.path.empty()) {
+    update.version.directory = update.path;
+    update.save_done = true;
+  } else {
+    context.emit(Prepare{update.id, pair.spec.save_path, update.version.lineage, update.version.version, update.attempt, pair.bytes_last});
+  }
+  if (pair.last_good && knows_all) {
+    update.survey_done = true;
+    seal_when_ready(context, update);
+  } else {
+    begin_survey(context, update);  // finds the dialects, and the start model to compare with
+  }
+}
+
+void first_survey_done(Context& context, Update& update) {
+  update.survey_done = true;
+  update.targets.clear();
+  seal_when_ready(context, update);
+}
+
+void on_prepared(Context& context, const Prepared& event) {
+  Update* update = context.find_update(event.update);
+  if (!update) return;
+  if (update->state != UpdateState::preparing) {
+    // Cancelled meanwhile: what was made is ours and unused.
+    const auto pair = context.state().pairs.find(update->pair);
+    if (event.directory && pair != context.state().pairs.end())
+      context.emit(Discard{update->id, pair->second.spec.save_path, *event.directory});
+    return;
+  }
+  if (!event.directory) {
+    Error error = about(*update, event.directory.error().code, fmt::format("prepare: {}", event.directory.error().text()));
+    return end_before_pause(context, *update, UpdateState::aborted, std::move(error));
+  }
+  update->directory_made = true;
+  update->version.directory = *event.directory;
+  trigger_saves(context, *update);
+}
+
+void on_save_ended(Context& context, const SaveEnded& event) {
+  const auto it = context.state().saves.find(event.call);
+  if (it == context.state().saves.end()) return;
+  const auto [pair_name, trainer] = it->second;
+  context.state().saves.erase(it);
+  const auto busy = context.state().busy.find(trainer);
+  if (busy == context.state().busy.end() || busy->second.call != event.call) return;
+  const TrainerBusy ended = busy->second;
+  context.state().busy.erase(busy);
+  Update* update = context.find_update(ended.update);
+  context.record(RecordKind::save_ended, pair_name, ended.update, "",
+                 {{"trainer", trainer}, {"ok", event.kind == SaveOutcomeKind::ok}, {"text", event.text}});
+  discard_if_last(context, ended);
+  if (!update || update->state != UpdateState::preparing) return;
+  for (Rank& rank : update->ranks) {
+    if (rank.call != event.call) continue;
+    rank.ended = true;
+    rank.kind = event.kind;
+    rank.text = event.text.empty() ? "an answer without a text" : event.text;
+  }
+  const auto ended = [](const Rank& rank) { return rank.ended; };
+  const auto failed = [](const Rank& rank) { return rank.ended && rank.kind != SaveOutcomeKind::ok; };
+  const bool all_ended = std::all_of(update->ranks.begin(), update->ranks.end(), ended);
+  const bool any_failed = std::any_of(update->ranks.begin(), update->ranks.end(), failed);
+  if (any_failed && all_ended) return fail_save(context, *update, ErrorCode::trainer_failed, "a rank failed");
+  if (any_failed && !update->save_error) {
+    update->save_error = about(*update, ErrorCode::trainer_failed, "a rank failed");
+    context.start_timer(*update, "save_grace", kSaveGrace);
+  }
+  if (all_ended && !any_failed) all_ranks_saved(context, *update);
+}
+
+void on_save_grace_timer(Context& context, Update& update) {
+  if (update.state == UpdateState::preparing) fail_save(context, update, ErrorCode::trainer_failed, "a rank failed");
+}
+
+void on_save_timer(Context& context, Update& update) {
+  if (update.state != UpdateState::preparing) return;
+  const std::string what = fmt::format("not done within {} ms", update.policy.deadlines.save.count());
+  if (!update.save_done) return fail_save(context, update, ErrorCode::timed_out, what);
+  end_before_pause(context, update, UpdateState::aborted, about(update, ErrorCode::timed_out, "prepare: inspection " + what));
+}
+
+void on_sealed(Context& context, const Sealed& event) {
+  Update* update = context.find_update(event.update);
+  if (!update || update->state != UpdateState::preparing) return;
+  if (!event.version) {
+    Error error = about(*update, event.version.error().code, fmt::format("inspect: {}", event.version.error().text()));
+    return end_before_pause(context, *update, UpdateState::aborted, std::move(error));
+  }
+  context.cancel_timer(*update, "save");
+  update->sealed = *event.version;
+  update->version.digest = event.version->digest;
+  Pair& pair = context.pair_of(*update);
+  context.record(RecordKind::sealed, *update, "", {{"directory", update->version.directory}, {"bytes", event.version->bytes},
+                                                   {"tensors", event.version->tensors}, {"blind", event.version->blind},
+                                                   {"digest", event.version->digest}});
+  if (!pair.last_good && event.version->reference_clean) {
+    for (const auto& [url, worker] : context.state().workers) {
+      if (worker.pair != update->pair || worker.start_path.empty()) continue;
+      pair.last_good = VersionRef{0, 0, worker.start_path, worker.start_label, ""};
+      context.record(RecordKind::last_good, *update, "", {{"directory", worker.start_path}});
+      break;
+    }
+  }
+  if (!pair.last_good)
+    pair.rollback_reason = event.version->reference_reason.empty() ? "the start model is not readable here" : event.version->reference_reason;
+  if (is_committed_version(pair, *update)) return end_equal_version(context, *update);
+  begin_pausing(context, *update);
+}
+
+void on_digest_done(Context& context, const DigestDone& event) {
+  Update* update = context.find_update(event.update);
+  if (!update) return;
+  update->digest_running = false;
+  update->digest_done = event.digest.has_value();
+  json::object body{{"ok", event.digest.has_value()}};
+  if (event.digest) body["digest"] = *event.digest; else body["error"] = event.digest.error().text();
+  context.record(RecordKind::digest, *update, "", std::move(body));
+  if (event.digest) {
+    update->version.digest = *event.digest;
+    const auto it = context.state().pairs.find(update->pair);
+    if (it == context.state().pairs.end()) return;
+    for (auto* version : {&it->second.committed, &it->second.last_good}) {
+      if (*version && (*version)->same_version(update->version)) (*version)->digest = *event.digest;
+    }
+    return;
+  }
+  // Bytes that changed or can't be read under a load are not what was inspected.
+  if (update->state == UpdateState::loading || update->state == UpdateState::verifying)
+    begin_restoring(context, *update, about(*update, event.digest.error().code, "digest: " + event.digest.error().text()));
+}
+
+void end_before_pause(Context& context, Update& update, UpdateState state, Error error) {
+  for (auto& [url, target] : update.targets) context.give_up(target);
+  update.targets.clear();
+  if (update.directory_made) {
+    context.record(RecordKind::discard, update, "", {{"directory", update.version.directory}});
+    context.emit(Discard{update.id, context.pair_of(update).spec.save_path, update.version.directory});
+  }
+  if (state == UpdateState::rejected) context.record(RecordKind::update_rejected, update, "", {{"error", error.text()}});
+  end_update(context, update, state, std::move(error));
+}
+
+}  // namespace weighlock::protocol

@@ -1,0 +1,103 @@
+// RESTORING: the compensation (protocol.md section 1). Untouched workers get their label back and are resumed; touched ones
+// are healed to last good; whoever can't be is quarantined with its cause. Leaving workers get the same, once.
+#include <fmt/format.h>
+
+#include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+// Nothing was asked of it yet: what it was, it is.
+bool nothing_done(const Target& target) { return !target.pause_sent && !target.label_changed && !target.load_sent; }
+
+void heal_to_last_good(Context& context, Update& update, Target& target) {
+  const Pair& pair = context.pair_of(update);
+  if (pair.last_good) return start_heal(context, update, target, *pair.last_good);
+  const std::string before = target.cause ? target.cause->message + "; " : "";
+  quarantine(context, update, target, context.cause(CauseCode::no_last_good, before + "nothing to heal it with: " + pair.rollback_reason));
+}
+
+void restore_target(Context& context, Update& update, Target& target) {
+  Worker& worker = context.worker_of(target);
+  if (target.step == Step::done) return;
+  if (nothing_done(target) && !target.cause && worker.earlier.empty()) {
+    target.step = Step::done;
+    return context.set_worker(worker, target.former_state, target.former_cause);
+  }
+  if (!worker.earlier.empty()) return start_barrier(context, update, target);
+  if (target.needs_restart)
+    return quarantine(context, update, target, context.cause(CauseCode::needs_restart, target.cause ? target.cause->message : "it needs a restart"));
+  const bool gone = target.cause && (target.cause->code == CauseCode::unreachable || target.cause->code == CauseCode::restarted);
+  if (gone) return quarantine(context, update, target, *target.cause);
+  if (target.verdict == Verdict::untouched) return start_former_label(context, update, target);
+  heal_to_last_good(context, update, target);
+}
+
+void resume_everyone(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) {
+    if (target.step != Step::done && target.pause_sent && context.worker_of(target).earlier.empty()) {
+      start_resume(context, update, target);
+    } else {
+      target.step = Step::done;
+    }
+  }
+}
+
+}  // namespace
+
+void begin_restoring(Context& context, Update& update, Error error) {
+  context.cancel_all_timers(update);
+  update.error = std::move(error);
+  context.set_state(update, UpdateState::restoring);
+  context.start_timer(update, "restore", update.policy.deadlines.restore_or_default());
+  for (auto& [url, target] : update.targets) context.give_up(target);
+  if (!update.members_fixed) update.targets.clear();  // only read so far
+  if (mutant(Mutant::no_resume_on_error)) return end_update(context, update, UpdateState::failed, update.error);
+  if (mutant(Mutant::resume_everyone)) {
+    resume_everyone(context, update);
+    return finish_if_done(context, update);
+  }
+  for (auto& [url, target] : update.targets) restore_target(context, update, target);
+  finish_if_done(context, update);
+}
+
+void begin_leave(Context& context, Update& update) {
+  context.set_state(update, UpdateState::restoring);
+  context.start_timer(update, "restore", update.policy.deadlines.restore_or_default());
+  for (auto& [url, target] : update.targets) {
+    Worker& worker = context.worker_of(target);
+    worker.locked_by = update.id;
+    target.former_state = worker.state;
+    target.former_cause = worker.cause;
+    read_worker(context, update, target);
+  }
+}
+
+void on_leave_surveyed(Context& context, Update& update, Target& target) {
+  const Worker& worker = context.worker_of(target);
+  const bool curable = target.reached && !(worker.cause && worker.cause->code == CauseCode::needs_restart);
+  const auto& last_good = context.pair_of(update).last_good;
+  if (curable && last_good) {
+    target.pause_sent = worker.paused_by_us;
+    start_heal(context, update, target, *last_good);
+  } else {
+    target.step = Step::done;
+  }
+  finish_if_done(context, update);
+}
+
+void on_restore_timer(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) {
+    if (target.step == Step::done) continue;
+    context.give_up(target);
+    const Worker& worker = context.worker_of(target);
+    const std::string before = target.cause ? target.cause->message + "; " : "";
+    const CauseCode code = worker.earlier.empty() ? CauseCode::heal_failed : CauseCode::outstanding;
+    quarantine(context, update, target,
+               context.cause(code, fmt::format("{}not brought back within {} ms", before, update.policy.deadlines.restore_or_default().count())));
+  }
+  finish_if_done(context, update);
+}
+
+}  // namespace weighlock::protocol

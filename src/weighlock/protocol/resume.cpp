@@ -1,0 +1,247 @@
+// Letting one worker serve again, or fencing it (protocol.md sections 1, 2, 5, 7).
+//
+// READY is entered only after a read that began when the resume had answered. A worker whose weights aren't known to be whole
+// never gets here but through `quarantine`.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "weighlock/core/check.hpp"
+#include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Milliseconds kRetry = 1s;
+constexpr int kChecksPaused = 3;  // reads that still say "paused" after a resume that was answered; then another has paused it
+
+void send_resume(Context& context, Update& update, Target& target) {
+  Operation operation;
+  operation.kind = OperationKind::resume;
+  target.resume_sent = true;
+  context.call(update, target, Step::resuming, std::move(operation));
+}
+
+void send_check(Context& context, Update& update, Target& target) {
+  Operation operation;
+  operation.kind = OperationKind::read_state;
+  context.call(update, target, Step::checking, std::move(operation));
+}
+
+void wait_and_retry(Context& context, Update& update, Target& target) {
+  target.step = Step::resume_waiting;
+  start_retry(context, update, target, kRetry);
+}
+
+void mark_ready(Context& context, Update& update, Target& target) {
+  Worker& worker = context.worker_of(target);
+  target.step = Step::done;
+  for (auto& [version, workers] : context.pair_of(update).spoiled) workers.erase(worker.url);
+  context.set_worker(worker, WorkerState::ready);
+}
+
+void after_check(Context& context, Update& update, Target& target) {
+  const bool loaded = target.verdict == Verdict::verified;
+  if (loaded && update.policy.pause_mode == PauseMode::keep && target.resume_sent && !target.flushed_after) {
+    target.flushed_after = true;
+    Operation operation;
+    operation.kind = OperationKind::flush;
+    operation.pause_mode = update.policy.pause_mode;
+    return context.call(update, target, Step::flushing_after, std::move(operation));
+  }
+  if (loaded && update.policy.evidence == Evidence::probe && !target.was_paused) {
+    Operation operation;
+    operation.kind = OperationKind::probe;
+    return context.call(update, target, Step::probing, std::move(operation));
+  }
+  mark_ready(context, update, target);
+}
+
+void on_checked(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  if (outcome.kind == OutcomeKind::not_sent)
+    return quarantine(context, update, target, context.cause(CauseCode::unreachable, fmt::format("read after resume: {}", outcome.text)));
+  if (!outcome.ok() || !outcome.reading) return wait_and_retry(context, update, target);
+  if (observe(context, worker, *outcome.reading)) {
+    target.paused = outcome.reading->paused;
+    target.verdict = Verdict::unknown;
+    if (target.load_sent) note_death(context, update, target, target.goal.value_or(update.version));
+    return quarantine(context, update, target, context.cause(CauseCode::restarted, "after the resume a new process answers"));
+  }
+  if (!label_is_ours(worker, outcome.reading->label)) {
+    target.step = Step::done;
+    target.cause = context.cause(CauseCode::foreign, fmt::format("its label became '{}', which this gateway did not write", outcome.reading->label));
+    return context.set_worker(worker, WorkerState::foreign, target.cause);
+  }
+  const bool still_paused = outcome.reading->paused && !target.was_paused && update.policy.pause == PauseOwner::gateway;
+  if (still_paused && ++target.tries < kChecksPaused) return wait_and_retry(context, update, target);
+  after_check(context, update, target);
+}
+
+void on_resumed(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  if (!outcome.ok()) {
+    target.cause = context.cause(CauseCode::resume_failed, fmt::format("resume: {}", outcome.text));
+    return wait_and_retry(context, update, target);
+  }
+  worker.paused_by_us = false;
+  target.paused = false;
+  target.resumed_at = context.now();
+  target.cause.reset();
+  target.tries = 0;
+  send_check(context, update, target);
+}
+
+// The earlier call has ended, and this is what it left.
+void on_barrier(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  if (outcome.kind == OutcomeKind::not_sent) {
+    if (target.load_sent) note_death(context, update, target, target.goal.value_or(update.version));
+    return quarantine(context, update, target, context.cause(CauseCode::unreachable, fmt::format("barrier: {}", outcome.text)));
+  }
+  if (!outcome.ok() || !outcome.reading) return wait_and_retry(context, update, target);
+  worker.earlier.clear();
+  target.paused = outcome.reading->paused;
+  if (observe(context, worker, *outcome.reading)) {
+    if (target.load_sent) note_death(context, update, target, target.goal.value_or(update.version));
+    target.verdict = Verdict::unknown;
+    return quarantine(context, update, target, context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
+  }
+  const bool whole = target.verdict == Verdict::verified;
+  if (target.resume_sent && (whole || !target.load_sent)) {
+    if (target.paused) return send_resume(context, update, target);
+    worker.paused_by_us = false;
+    target.resumed_at = context.now();
+    target.tries = 0;
+    return send_check(context, update, target);
+  }
+  if (target.load_sent) {
+    const auto& last_good = context.pair_of(update).last_good;
+    if (last_good) return start_heal(context, update, target, *last_good);
+    const std::string before = target.cause ? target.cause->message + "; " : "";
+    return quarantine(context, update, target, context.cause(CauseCode::no_last_good, before + "nothing to heal it with: " +
+                                                                                          context.pair_of(update).rollback_reason));
+  }
+  target.verdict = Verdict::untouched;
+  start_former_label(context, update, target);
+}
+
+}  // namespace
+
+void start_retry(Context& context, Update& update, Target& target, Milliseconds after) {
+  context.start_timer(update, target.worker, after);
+}
+
+void start_barrier(Context& context, Update& update, Target& target) {
+  Worker& worker = context.worker_of(target);
+  const DialectTraits& traits = context.traits_of(worker);
+  const auto row = [&](const EarlierCall& e) { return traits.has_barrier(e.kind, e.pause_mode); };
+  if (!std::all_of(worker.earlier.begin(), worker.earlier.end(), row)) {
+    const std::string before = target.cause ? target.cause->message + "; " : "";
+    return quarantine(context, update, target,
+                      context.cause(CauseCode::outstanding, before + "an earlier call may still run, and only a restart ends the doubt"));
+  }
+  context.reset_earlier(worker);
+  Operation operation;
+  operation.kind = OperationKind::barrier;
+  context.call(update, target, Step::barrier, std::move(operation));
+}
+
+void start_former_label(Context& context, Update& update, Target& target) {
+  Worker& worker = context.worker_of(target);
+  if (target.former_state != WorkerState::ready) {
+    const Cause before = target.former_cause.value_or(context.cause(CauseCode::restarted, "it did not hold the committed version before"));
+    return quarantine(context, update, target, before);
+  }
+  if (!target.label_changed) return start_resume(context, update, target);
+  context.set_worker(worker, WorkerState::paused);
+  Operation operation;
+  operation.kind = OperationKind::set_label;
+  operation.label = target.former_label;
+  context.call(update, target, Step::former_label, std::move(operation));
+}
+
+void start_resume(Context& context, Update& update, Target& target) {
+  const bool whole = target.verdict == Verdict::verified || target.verdict == Verdict::untouched;
+  WEIGHLOCK_CHECK(whole || mutant(Mutant::resume_everyone), "only whole weights are resumed");
+  Worker& worker = context.worker_of(target);
+  context.set_worker(worker, WorkerState::resuming);
+  target.tries = 0;
+  const bool ours = target.pause_sent && !target.was_paused;
+  if (ours && (target.paused || worker.paused_by_us)) return send_resume(context, update, target);
+  send_check(context, update, target);
+}
+
+void on_resume_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
+  switch (target.step) {
+    case Step::barrier: on_barrier(context, update, target, outcome); break;
+    case Step::former_label:
+      if (outcome.ok()) {
+        target.label_changed = false;
+        start_resume(context, update, target);
+      } else if (const auto& last_good = context.pair_of(update).last_good; last_good && context.worker_of(target).earlier.empty()) {
+        target.cause = context.cause(CauseCode::label_failed, fmt::format("its former label could not be written back: {}", outcome.text));
+        start_heal(context, update, target, *last_good);
+      } else {
+        quarantine(context, update, target, context.cause(CauseCode::label_failed, fmt::format("former label: {}", outcome.text)));
+      }
+      break;
+    case Step::resuming: on_resumed(context, update, target, outcome); break;
+    case Step::checking: on_checked(context, update, target, outcome); break;
+    case Step::flushing_after:  // best effort: its outcome is on record; but nothing goes out behind one that may still run
+      if (context.worker_of(target).earlier.empty()) {
+        after_check(context, update, target);
+      } else {
+        start_barrier(context, update, target);
+      }
+      break;
+    case Step::probing:
+      if (outcome.ok()) {
+        target.evidence = Evidence::probe;
+        context.worker_of(target).evidence = Evidence::probe;
+        mark_ready(context, update, target);
+      } else {
+        quarantine(context, update, target, context.cause(CauseCode::probe_failed, fmt::format("probe: {}", outcome.text)));
+      }
+      break;
+    case Step::fencing: target.step = Step::done; break;
+    default: break;
+  }
+  finish_if_done(context, update);
+}
+
+void on_resume_retry(Context& context, Update& update, Target& target) {
+  const Worker& worker = context.worker_of(target);
+  if (!worker.earlier.empty()) {
+    start_barrier(context, update, target);
+  } else if (target.resume_sent && worker.paused_by_us) {
+    send_resume(context, update, target);
+  } else {
+    send_check(context, update, target);
+  }
+  finish_if_done(context, update);
+}
+
+void quarantine(Context& context, Update& update, Target& target, Cause cause) {
+  Worker& worker = context.worker_of(target);
+  context.cancel_timer(update, target.worker);
+  target.cause = cause;
+  context.set_worker(worker, WorkerState::quarantined, cause);
+  context.emit(Fence{worker.url, worker.pair, std::move(cause)});
+  const bool reachable = target.cause->code != CauseCode::unreachable && target.cause->code != CauseCode::credentials;
+  const bool may_call = worker.earlier.empty() && worker.dialect && !worker.in_flight && reachable;
+  const bool deadline_left = std::any_of(update.timers.begin(), update.timers.end(), [](const auto& e) { return e.second == "restore"; });
+  if (!may_call || !deadline_left || target.paused || target.was_paused || update.policy.pause == PauseOwner::caller) {
+    target.step = Step::done;
+    return;
+  }
+  Operation operation;  // it may not serve: held paused
+  operation.kind = OperationKind::pause;
+  operation.pause_mode = PauseMode::abort;
+  context.call(update, target, Step::fencing, std::move(operation));
+}
+
+}  // namespace weighlock::protocol

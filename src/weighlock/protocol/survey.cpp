@@ -1,0 +1,136 @@
+// Reading the workers before anything is done to them, and what a reading means for the registry (protocol.md sections 2, 4, 5).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+bool can_barrier_all(Context& context, const Worker& worker) {
+  if (!worker.dialect) return false;
+  const DialectTraits& traits = context.traits_of(worker);
+  return std::all_of(worker.earlier.begin(), worker.earlier.end(),
+                     [&](const EarlierCall& e) { return traits.has_barrier(e.kind, e.pause_mode); });
+}
+
+void survey_ended(Context& context, Update& update) {
+  for (const auto& [url, target] : update.targets) {
+    if (target.step == Step::surveying) return;
+  }
+  context.cancel_timer(update, "survey");
+  if (update.state == UpdateState::preparing) return first_survey_done(context, update);
+  if (update.state == UpdateState::pausing) return pausing_survey_done(context, update);
+}
+
+void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
+  const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
+  worker.incarnation = reading.incarnation;
+  worker.start_label = reading.label;
+  worker.start_path = reading.model_path;
+  worker.labels.clear();
+  worker.earlier.clear();
+  worker.paused_by_us = false;
+  worker.version.reset();
+  worker.evidence = Evidence::none;
+  const auto pair = context.state().pairs.find(worker.pair);
+  const bool has_committed = pair != context.state().pairs.end() && pair->second.committed.has_value();
+  if (was_used || has_committed)
+    context.set_worker(worker, WorkerState::joining, context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
+}
+
+}  // namespace
+
+void read_worker(Context& context, Update& update, Target& target) {
+  Worker& worker = context.worker_of(target);
+  Operation operation;
+  if (!worker.dialect) {
+    operation.kind = OperationKind::identify;
+  } else if (!worker.earlier.empty() && can_barrier_all(context, worker)) {
+    context.reset_earlier(worker);
+    operation.kind = OperationKind::barrier;
+  } else {
+    operation.kind = OperationKind::read_state;
+  }
+  context.call(update, target, Step::surveying, std::move(operation));
+}
+
+bool label_is_ours(const Worker& worker, const std::string& label) {
+  if (worker.labels.empty()) return label == worker.start_label;
+  return std::find(worker.labels.begin(), worker.labels.end(), label) != worker.labels.end();
+}
+
+bool observe(Context& context, Worker& worker, const StateReading& reading) {
+  const bool first = worker.incarnation.empty() && worker.start_path.empty() && worker.start_label.empty();
+  const bool is_new = !first && !reading.incarnation.empty() && reading.incarnation != worker.incarnation;
+  if (first) {
+    worker.incarnation = reading.incarnation;
+    worker.start_label = reading.label;
+    worker.start_path = reading.model_path;
+  } else if (is_new) {
+    note_new_incarnation(context, worker, reading);
+  }
+  worker.paused_by_other = reading.paused && !worker.paused_by_us;
+  return is_new;
+}
+
+void begin_survey(Context& context, Update& update) {
+  update.targets.clear();
+  for (auto& [url, worker] : context.state().workers) {
+    if (worker.pair != update.pair || worker.state == WorkerState::abandoned) continue;
+    Target& target = update.targets[url];
+    target.worker = url;
+  }
+  context.start_timer(update, "survey", update.policy.deadlines.pause);
+  for (auto& [url, target] : update.targets) read_worker(context, update, target);
+}
+
+bool survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  constexpr int kReadTries = 3;  // a read may be repeated; one lost answer shouldn't cost a worker its place
+  if (!outcome.ok() && outcome.kind == OutcomeKind::unknown && kind != OperationKind::identify && ++target.tries < kReadTries) {
+    read_worker(context, update, target);
+    return false;
+  }
+  if (outcome.ok() && kind == OperationKind::identify && worker.dialect) {
+    read_worker(context, update, target);
+    return false;
+  }
+  target.step = Step::surveyed;
+  if (outcome.ok() && outcome.reading) {
+    if (kind == OperationKind::barrier) worker.earlier.clear();
+    observe(context, worker, *outcome.reading);
+    target.reached = worker.earlier.empty();
+    target.was_paused = outcome.reading->paused && !worker.paused_by_us;
+    target.paused = outcome.reading->paused;
+    target.incarnation = worker.incarnation;
+    target.former_label = outcome.reading->label;
+    if (!target.reached) target.cause = context.cause(CauseCode::outstanding, "an earlier call may still run in it");
+    if (!label_is_ours(worker, outcome.reading->label) && worker.state == WorkerState::ready)
+      context.set_worker(worker, WorkerState::foreign,
+                         context.cause(CauseCode::foreign, fmt::format("its label is '{}', which this gateway did not write", outcome.reading->label)));
+  } else {
+    const bool refused_key = outcome.code == ErrorCode::permission_denied;
+    target.cause = context.cause(refused_key ? CauseCode::credentials : CauseCode::unreachable,
+                                 fmt::format("read: {}", outcome.text.empty() ? "no answer" : outcome.text));
+  }
+  if (update.kind == UpdateKind::leave) {
+    on_leave_surveyed(context, update, target);
+  } else {
+    survey_ended(context, update);
+  }
+  return target.reached;
+}
+
+void on_survey_timer(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) {
+    if (target.step != Step::surveying) continue;
+    context.give_up(target);
+    target.step = Step::surveyed;
+    target.cause = context.cause(CauseCode::unreachable, fmt::format("read: no answer within {} ms", update.policy.deadlines.pause.count()));
+  }
+  survey_ended(context, update);
+}
+
+}  // namespace weighlock::protocol
