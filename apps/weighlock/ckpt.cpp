@@ -24,8 +24,9 @@ struct Finding {
 };
 
 Error differs(std::string_view what, std::string_view name, const std::string& expected, const std::string& actual) {
-  return Error{ErrorCode::checkpoint_invalid, fmt::format("{} '{}': the manifest says {}, the bytes give {}: it was changed or damaged after the seal",
-                                                          what, name, expected, actual)};
+  return Error{ErrorCode::checkpoint_invalid,
+               fmt::format("{} '{}': the manifest says {}, the bytes give {}: it was changed or damaged after the seal",
+                           what, name, expected, actual)};
 }
 
 // Every digest that the manifest has must be that of the bytes; tensors first, since they name the place best.
@@ -56,9 +57,10 @@ class DigestProgress {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     if (seconds <= 0 || done == 0) return;
     const double rate = static_cast<double>(done) / seconds;
-    terminal_.err << fmt::format("\r\x1b[Kverify  {} of {}  {}/s  ETA {}", bytes_text(static_cast<std::int64_t>(done)),
-                                 bytes_text(static_cast<std::int64_t>(total)), bytes_text(static_cast<std::int64_t>(rate)),
-                                 duration_text(static_cast<std::int64_t>(static_cast<double>(total - done) / rate * 1000)))
+    terminal_.err << fmt::format(
+                         "\r\x1b[Kverify  {} of {}  {}/s  ETA {}", bytes_text(static_cast<std::int64_t>(done)),
+                         bytes_text(static_cast<std::int64_t>(total)), bytes_text(static_cast<std::int64_t>(rate)),
+                         duration_text(static_cast<std::int64_t>(static_cast<double>(total - done) / rate * 1000)))
                   << std::flush;
     shown_ = true;
   }
@@ -105,9 +107,11 @@ Result<Finding> look(const CheckpointArguments& arguments, const std::string& di
 }
 
 std::string verdict(const Finding& finding, bool verified) {
-  if (!finding.manifest) return verified ? "sound, not sealed: there is nothing to compare the digest with" : "sound, not sealed";
+  if (!finding.manifest)
+    return verified ? "sound, not sealed: there is nothing to compare the digest with" : "sound, not sealed";
   if (!verified) return "sound, sealed";
-  return finding.compared ? "verified: every byte is as it was sealed" : "sound, sealed without digests: there is nothing to compare with";
+  return finding.compared ? "verified: every byte is as it was sealed"
+                          : "sound, sealed without digests: there is nothing to compare with";
 }
 
 json::object as_json(const Finding& finding, const std::string& directory, bool verified) {
@@ -137,10 +141,11 @@ std::string as_text(const Finding& finding, const std::string& directory, bool v
   text += fmt::format("  {} tensors ({}), {}\n", finding.inspection.layout.size(), kinds,
                       bytes_text(static_cast<std::int64_t>(finding.inspection.tensor_bytes)));
   if (finding.manifest)
-    text += fmt::format("  version {} of pair {}, lineage {}, attempt {}\n", finding.manifest->version, finding.manifest->pair,
-                        finding.manifest->lineage, finding.manifest->attempt);
+    text += fmt::format("  version {} of pair {}, lineage {}, attempt {}\n", finding.manifest->version,
+                        finding.manifest->pair, finding.manifest->lineage, finding.manifest->attempt);
   if (finding.digest) text += fmt::format("  digest {}\n", finding.digest->version);
-  for (const std::string& warning : finding.inspection.warnings) text += fmt::format("  warning: {}\n", one_line(warning));
+  for (const std::string& warning : finding.inspection.warnings)
+    text += fmt::format("  warning: {}\n", one_line(warning));
   std::vector<std::vector<std::string>> rows;
   for (const InspectedFile& file : finding.inspection.files) {
     const std::string tensors = file.holds_tensors ? fmt::format("{}", file.tensors.size()) : "-";

@@ -30,7 +30,8 @@ constexpr Milliseconds kTextWait{30'000};
 const std::string kPair = "demo";
 
 std::int64_t monotonic_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 // What the demo promises; the first broken promise ends it.
@@ -41,7 +42,8 @@ Status promise(bool kept, std::string what) {
 
 class Demo {
  public:
-  Demo(DemoFleet& fleet, Terminal& terminal) : fleet_(fleet), terminal_(terminal), gateway_(client::Settings{fleet.gateway, fleet.admin_key}) {}
+  Demo(DemoFleet& fleet, Terminal& terminal)
+      : fleet_(fleet), terminal_(terminal), gateway_(client::Settings{fleet.gateway, fleet.admin_key}) {}
 
   Status run() {
     if (Status done = connect(); !done) return done;
@@ -60,15 +62,16 @@ class Demo {
 
   Status connect() {
     json::array workers, trainers;
-    for (const DemoEngine& engine : fleet_.engines) workers.push_back(json::object{{"url", engine.url.text}, {"dialect", "auto"}});
+    for (const DemoEngine& engine : fleet_.engines)
+      workers.push_back(json::object{{"url", engine.url.text}, {"dialect", "auto"}});
     for (const Url& trainer : fleet_.trainers) trainers.emplace_back(trainer.text);
     json::object spec{{"mode", "disk"}, {"save_path", fleet_.save_path}};
     spec["trainers"] = json::object{{"kind", "areal"}, {"urls", std::move(trainers)}};
     spec["workers"] = std::move(workers);
     Result<client::Pair> pair = gateway_.put_pair(kPair, spec);
     if (!pair) return std::move(pair).error();
-    say(fmt::format("\npair '{}' is connected: {} trainer ranks save to {}, {} engines load from there\n", kPair, fleet_.trainers.size(),
-                    fleet_.save_path, fleet_.engines.size()));
+    say(fmt::format("\npair '{}' is connected: {} trainer ranks save to {}, {} engines load from there\n", kPair,
+                    fleet_.trainers.size(), fleet_.save_path, fleet_.engines.size()));
     return {};
   }
 
@@ -88,7 +91,8 @@ class Demo {
     Result<client::Update> update = gateway_.start_update(kPair, request);
     if (!update) return update;
     Progress progress(terminal_);
-    update = gateway_.await_update(kPair, update->id, kUpdateWait, [&](const client::Update& u) { progress.seen(u, monotonic_ms()); });
+    update = gateway_.await_update(kPair, update->id, kUpdateWait,
+                                   [&](const client::Update& u) { progress.seen(u, monotonic_ms()); });
     progress.finish();
     if (update) say("\n" + explain(*update));
     return update;
@@ -99,7 +103,9 @@ class Demo {
     Result<std::string> text = greedy_text(engine, kTextWait);
     if (!text) return std::move(text).error();
     say(fmt::format("  {:<7} {}  v{}  \"{}\"\n", engine.dialect, engine.url.text, version, one_line(*text)));
-    if (Status ok = promise(*text != texts_[engine.url.text], fmt::format("{} generates the same text after v{} as before", engine.url.text, version)); !ok)
+    if (Status ok = promise(*text != texts_[engine.url.text],
+                            fmt::format("{} generates the same text after v{} as before", engine.url.text, version));
+        !ok)
       return ok;
     texts_[engine.url.text] = *text;
     said.insert(*text);
@@ -112,7 +118,8 @@ class Demo {
     for (const client::Worker& worker : *workers) {
       if (worker.url != engine.url.text) continue;
       return promise(worker.state == "ready" && worker.version == version,
-                     fmt::format("{} is {} at v{}, not ready at v{}", worker.url, worker.state, worker.version.value_or(-1), version));
+                     fmt::format("{} is {} at v{}, not ready at v{}", worker.url, worker.state,
+                                 worker.version.value_or(-1), version));
     }
     return promise(false, fmt::format("the gateway doesn't know {}", engine.url.text));
   }
@@ -120,7 +127,8 @@ class Demo {
   Status good_update(std::int64_t version) {
     Result<client::Update> ended = update(version);
     if (!ended) return std::move(ended).error();
-    if (Status ok = promise(ended->state == "succeeded", fmt::format("v{} ended as {}", version, ended->state)); !ok) return ok;
+    if (Status ok = promise(ended->state == "succeeded", fmt::format("v{} ended as {}", version, ended->state)); !ok)
+      return ok;
     pauses_ms_.push_back(ended->pause_ms.value_or(0));
     std::set<std::string> said;
     for (const DemoEngine& engine : fleet_.engines) {
@@ -133,9 +141,11 @@ class Demo {
   Status tell_engine(const DemoEngine& engine, const std::string& method, const std::string& body) {
     client::Exchange exchange;
     const HttpResult result =
-        exchange.send(engine.url, HttpRequest{method, "/_tiny/faults", {{"Content-Type", "application/json"}}, body}, Milliseconds(5000));
+        exchange.send(engine.url, HttpRequest{method, "/_tiny/faults", {{"Content-Type", "application/json"}}, body},
+                      Milliseconds(5000));
     const auto* response = std::get_if<HttpResponse>(&result);
-    return promise(response && response->status < 300, fmt::format("{} didn't take the injected failure", engine.url.text));
+    return promise(response && response->status < 300,
+                   fmt::format("{} didn't take the injected failure", engine.url.text));
   }
 
   Status refused_update() {
@@ -146,7 +156,10 @@ class Demo {
     if (Status ok = tell_engine(refusing, "POST", fault); !ok) return ok;
     Result<client::Update> ended = update(kRefusedVersion);
     if (!ended) return std::move(ended).error();
-    if (Status ok = promise(ended->state == "degraded", fmt::format("v{} ended as {}, not degraded", kRefusedVersion, ended->state)); !ok) return ok;
+    if (Status ok = promise(ended->state == "degraded",
+                            fmt::format("v{} ended as {}, not degraded", kRefusedVersion, ended->state));
+        !ok)
+      return ok;
     std::set<std::string> said;
     for (std::size_t i = 0; i < fleet_.engines.size(); ++i) {
       if (i == kRefusingEngine) continue;
@@ -166,13 +179,14 @@ class Demo {
                               fmt::format("{} is {} without a cause", worker.url, worker.state));
           !ok)
         return ok;
-      say(fmt::format("  {:<7} {}  {} ({}): routers are told 503 by its readiness URL\n", refusing.dialect, worker.url, worker.state,
-                      worker.cause->code));
+      say(fmt::format("  {:<7} {}  {} ({}): routers are told 503 by its readiness URL\n", refusing.dialect, worker.url,
+                      worker.state, worker.cause->code));
     }
     client::Exchange exchange;
     const HttpResult ready = exchange.send(refusing.readiness, HttpRequest{"GET", "", {}, ""}, Milliseconds(5000));
     const auto* response = std::get_if<HttpResponse>(&ready);
-    return promise(response && response->status == 503, fmt::format("the readiness URL of {} doesn't say 503", refusing.url.text));
+    return promise(response && response->status == 503,
+                   fmt::format("the readiness URL of {} doesn't say 503", refusing.url.text));
   }
 
   Status healed_update() {
@@ -186,10 +200,12 @@ class Demo {
     const RolloutCounts counts = rollouts_->counts();
     rollouts_.reset();
     std::string pauses;
-    for (const std::int64_t pause_ms : pauses_ms_) pauses += fmt::format("{}{}", pauses.empty() ? "" : ", ", duration_text(pause_ms));
+    for (const std::int64_t pause_ms : pauses_ms_)
+      pauses += fmt::format("{}{}", pauses.empty() ? "" : ", ", duration_text(pause_ms));
     say(fmt::format("\n{} updates committed on {} engines; pauses: {}\n", kLastVersion, fleet_.engines.size(), pauses));
-    say(fmt::format("meanwhile {} generations completed, {} were cut short by a pause, {} failed; the slowest took {}\n", counts.completed,
-                    counts.cut_short, counts.failed, duration_text(counts.slowest_ms)));
+    say(fmt::format(
+        "meanwhile {} generations completed, {} were cut short by a pause, {} failed; the slowest took {}\n",
+        counts.completed, counts.cut_short, counts.failed, duration_text(counts.slowest_ms)));
     if (Status ok = promise(counts.failed == 0, "a generation failed: " + counts.last_failure); !ok) return ok;
     return promise(counts.completed > 0, "nothing was generated");
   }
@@ -202,7 +218,9 @@ class Demo {
   std::vector<std::int64_t> pauses_ms_;
 };
 
-std::string programs_beside_us() { return std::filesystem::read_symlink("/proc/self/exe").parent_path().string(); }
+std::string programs_beside_us() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+}
 
 void wait_for_signal() {
   sigset_t signals;
@@ -218,13 +236,16 @@ void wait_for_signal() {
 
 int run_demo(const DemoArguments& arguments, Terminal& terminal) {
   const std::string programs = arguments.programs.empty() ? programs_beside_us() : arguments.programs;
-  Result<DemoFleet> fleet = DemoFleet::start(programs, [&](const std::string& text) { terminal.out << text << std::flush; });
+  Result<DemoFleet> fleet =
+      DemoFleet::start(programs, [&](const std::string& text) { terminal.out << text << std::flush; });
   if (!fleet) return report(terminal, fleet.error(), false);
   Status done = Demo(*fleet, terminal).run();
   if (!done) terminal.err << fleet->logs();
   if (done && arguments.stay) {
-    terminal.out << fmt::format("\nstaying up; try\n  {}/weighlock status --gateway {}\n", programs, fleet->gateway.text);
-    for (const DemoEngine& engine : fleet->engines) terminal.out << fmt::format("  {} engine {}\n", engine.dialect, engine.url.text);
+    terminal.out << fmt::format("\nstaying up; try\n  {}/weighlock status --gateway {}\n", programs,
+                                fleet->gateway.text);
+    for (const DemoEngine& engine : fleet->engines)
+      terminal.out << fmt::format("  {} engine {}\n", engine.dialect, engine.url.text);
     terminal.out << "Ctrl-C ends it\n" << std::flush;
     wait_for_signal();
   }

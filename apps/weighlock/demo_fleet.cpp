@@ -21,7 +21,9 @@ Result<Url> url_at_end(const std::string& line) {
   return parse_url(at == std::string::npos ? line : line.substr(at));
 }
 
-Error without(const std::string& program, Error error) { return wrap(program, std::move(error)); }
+Error without(const std::string& program, Error error) {
+  return wrap(program, std::move(error));
+}
 
 }  // namespace
 
@@ -36,7 +38,8 @@ struct DemoFleet::Directory {
 Result<DemoFleet> DemoFleet::start(const std::string& programs, const std::function<void(const std::string&)>& say) {
   DemoFleet fleet;
   std::string pattern = (std::filesystem::temp_directory_path() / "weighlock-demo-XXXXXX").string();
-  if (!::mkdtemp(pattern.data())) return Error{ErrorCode::storage_failed, fmt::format("no directory '{}' could be made", pattern)};
+  if (!::mkdtemp(pattern.data()))
+    return Error{ErrorCode::storage_failed, fmt::format("no directory '{}' could be made", pattern)};
   fleet.directory_ = std::make_shared<Directory>(Directory{pattern});
   const std::string& root = fleet.directory_->path;
   fleet.save_path = root + "/weights";
@@ -46,7 +49,8 @@ Result<DemoFleet> DemoFleet::start(const std::string& programs, const std::funct
   // The trainer first: it writes the model that the engines start with.
   const std::string model = root + "/start";
   Result<Process> trainer = Process::start(
-      {programs + "/tinytrainer", "--ranks", fmt::format("{}", kRanks), "--port", "0", "--write-start", model}, root + "/tinytrainer.log");
+      {programs + "/tinytrainer", "--ranks", fmt::format("{}", kRanks), "--port", "0", "--write-start", model},
+      root + "/tinytrainer.log");
   if (!trainer) return std::move(trainer).error();
   fleet.trainer_process_ = std::move(*trainer);
   Result<std::vector<std::string>> ranks = fleet.trainer_process_.await_lines("listening ", kRanks, kStartWait);
@@ -63,11 +67,13 @@ Result<DemoFleet> DemoFleet::start(const std::string& programs, const std::funct
   Result<Process> engines = Process::start(command, root + "/tinyengine.log");
   if (!engines) return std::move(engines).error();
   fleet.engine_process_ = std::move(*engines);
-  Result<std::vector<std::string>> lines = fleet.engine_process_.await_lines("listening ", kDialects.size(), kStartWait);
+  Result<std::vector<std::string>> lines =
+      fleet.engine_process_.await_lines("listening ", kDialects.size(), kStartWait);
   if (!lines) return without("tinyengine", std::move(lines).error());
 
   Result<Process> gateway = Process::start(
-      {programs + "/weighlock", "serve", "--host", "127.0.0.1", "--port", "0", "--state-dir", root + "/state"}, root + "/weighlock.log");
+      {programs + "/weighlock", "serve", "--host", "127.0.0.1", "--port", "0", "--state-dir", root + "/state"},
+      root + "/weighlock.log");
   if (!gateway) return std::move(gateway).error();
   fleet.gateway_process_ = std::move(*gateway);
   Result<std::vector<std::string>> address = fleet.gateway_process_.await_lines("listening on ", 1, kStartWait);
@@ -90,7 +96,9 @@ Result<DemoFleet> DemoFleet::start(const std::string& programs, const std::funct
 
 Status DemoFleet::stop() {
   const int code = gateway_process_.stop();
-  if (code != 0) return Error{ErrorCode::internal, fmt::format("weighlock serve ended with {}; it wrote:\n{}", code, tail(gateway_process_.log_path(), 20))};
+  if (code != 0)
+    return Error{ErrorCode::internal, fmt::format("weighlock serve ended with {}; it wrote:\n{}", code,
+                                                  tail(gateway_process_.log_path(), 20))};
   engine_process_.stop();
   trainer_process_.stop();
   return {};
@@ -99,7 +107,8 @@ Status DemoFleet::stop() {
 std::string DemoFleet::logs() const {
   std::string out;
   for (const Process* process : {&trainer_process_, &engine_process_, &gateway_process_})
-    out += fmt::format("{}:\n{}", std::filesystem::path(process->log_path()).filename().string(), tail(process->log_path(), 30));
+    out += fmt::format("{}:\n{}", std::filesystem::path(process->log_path()).filename().string(),
+                       tail(process->log_path(), 30));
   return out;
 }
 

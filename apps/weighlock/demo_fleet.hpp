@@ -1,5 +1,5 @@
-// The programs of the demo: a trainer of two ranks, three engines, a gateway; all on loopback, any free ports, one temporary
-// directory. Thread rule: one thread. Destroying it ends the programs and removes the directory.
+// The programs of the demo: a trainer of two ranks, three engines, a gateway; all on loopback, any free ports, one
+// temporary directory. Thread rule: one thread. Destroying it ends the programs and removes the directory.
 #pragma once
 
 #include <functional>

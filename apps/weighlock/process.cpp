@@ -76,7 +76,9 @@ Result<Process> Process::start(const std::vector<std::string>& command, const st
   return process;
 }
 
-Process::~Process() { stop(); }
+Process::~Process() {
+  stop();
+}
 
 Process::Process(Process&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)), exit_code_(other.exit_code_), log_path_(std::move(other.log_path_)) {}
@@ -121,7 +123,8 @@ Result<std::vector<std::string>> Process::await_lines(const std::string& mark, s
     }
     if (found.size() >= count) return found;
     if (!alive || Clock::now() > until) {
-      return Error{ErrorCode::timed_out, fmt::format("{} after {} ms; it wrote:\n{}", alive ? "isn't up" : fmt::format("ended with {}", exit_code_),
+      return Error{ErrorCode::timed_out, fmt::format("{} after {} ms; it wrote:\n{}",
+                                                     alive ? "isn't up" : fmt::format("ended with {}", exit_code_),
                                                      wait.count(), tail(log_path_, 20))};
     }
     std::this_thread::sleep_for(kLook);

@@ -16,8 +16,8 @@ namespace weighlock::cli {
 class Process {
  public:
   Process() = default;
-  // `command[0]` is a path. stdout and stderr go to `log_path`. WEIGHLOCK_* variables are not handed down: the child is to
-  // run on its defaults and flags.
+  // `command[0]` is a path. stdout and stderr go to `log_path`. WEIGHLOCK_* variables are not handed down: the child is
+  // to run on its defaults and flags.
   static Result<Process> start(const std::vector<std::string>& command, const std::string& log_path);
   ~Process();  // stop
   Process(Process&& other) noexcept;

@@ -24,11 +24,12 @@ HttpRequest generation(const DemoEngine& engine, int tokens) {
   if (engine.dialect == "sglang") {
     request.target = "/generate";
     request.body = json::serialize(json::object{
-        {"text", prompt}, {"sampling_params", json::object{{"max_new_tokens", tokens}, {"temperature", 0}, {"ignore_eos", true}}}});
+        {"text", prompt},
+        {"sampling_params", json::object{{"max_new_tokens", tokens}, {"temperature", 0}, {"ignore_eos", true}}}});
   } else {
     request.target = "/v1/completions";
-    request.body = json::serialize(
-        json::object{{"model", "policy"}, {"prompt", prompt}, {"max_tokens", tokens}, {"temperature", 0}, {"ignore_eos", true}});
+    request.body = json::serialize(json::object{
+        {"model", "policy"}, {"prompt", prompt}, {"max_tokens", tokens}, {"temperature", 0}, {"ignore_eos", true}});
   }
   return request;
 }
@@ -42,7 +43,10 @@ Result<Generated> read_generated(const DemoEngine& engine, const HttpResult& res
   if (const auto* failure = std::get_if<TransportError>(&result))
     return Error{ErrorCode::connection_lost, fmt::format("{}: {}", engine.url.text, failure->text)};
   const HttpResponse& response = std::get<HttpResponse>(result);
-  const auto odd = [&] { return Error{ErrorCode::bad_answer, fmt::format("{}: {} {}", engine.url.text, response.status, response.body.substr(0, 200))}; };
+  const auto odd = [&] {
+    return Error{ErrorCode::bad_answer,
+                 fmt::format("{}: {} {}", engine.url.text, response.status, response.body.substr(0, 200))};
+  };
   Result<json::value> parsed = parse_json(response.body, engine.url.text);
   if (response.status != 200 || !parsed) return odd();
   const json::value* part = &*parsed;
@@ -72,7 +76,8 @@ bool is_ready(client::Exchange& exchange, const DemoEngine& engine) {
 
 Result<std::string> greedy_text(const DemoEngine& engine, Milliseconds deadline) {
   client::Exchange exchange;
-  Result<Generated> generated = read_generated(engine, exchange.send(engine.url, generation(engine, kShownTokens), deadline));
+  Result<Generated> generated =
+      read_generated(engine, exchange.send(engine.url, generation(engine, kShownTokens), deadline));
   if (!generated) return std::move(generated).error();
   return generated->text;
 }
@@ -99,7 +104,8 @@ void Rollouts::generate(const DemoEngine& engine) {
       continue;
     }
     const Clock::time_point start = Clock::now();
-    const Result<Generated> generated = read_generated(engine, exchange.send(engine.url, generation(engine, kRolloutTokens), kCallLimit));
+    const Result<Generated> generated =
+        read_generated(engine, exchange.send(engine.url, generation(engine, kRolloutTokens), kCallLimit));
     const auto took_ms = std::chrono::duration_cast<Milliseconds>(Clock::now() - start).count();
     const std::scoped_lock lock(mutex_);
     counts_.slowest_ms = std::max<std::int64_t>(counts_.slowest_ms, took_ms);

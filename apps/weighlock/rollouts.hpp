@@ -1,7 +1,7 @@
 // The demo's client: generates on every engine all the while, as a reinforcement-learning run does, and counts.
 //
-// It asks the gateway which workers are ready, as a router would, and sends nothing to the others. Thread rule: made, read and
-// destroyed by one thread; it works on one of its own for each engine.
+// It asks the gateway which workers are ready, as a router would, and sends nothing to the others. Thread rule: made,
+// read and destroyed by one thread; it works on one of its own for each engine.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 
 #include "weighlock/core/http.hpp"
 #include "weighlock/core/result.hpp"
+#include "weighlock/core/time.hpp"
 
 namespace weighlock::cli {
 
@@ -28,7 +29,7 @@ Result<std::string> greedy_text(const DemoEngine& engine, Milliseconds deadline)
 
 struct RolloutCounts {
   std::uint64_t completed = 0;
-  std::uint64_t failed = 0;  // neither completed nor ended by the pause
+  std::uint64_t failed = 0;     // neither completed nor ended by the pause
   std::uint64_t cut_short = 0;  // ended by a pause with the tokens so far
   std::int64_t slowest_ms = 0;
   std::string last_failure;
