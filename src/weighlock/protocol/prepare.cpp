@@ -210,12 +210,12 @@ void on_save_ended(Context& context, const SaveEnded& event) {
   context.state().saves.erase(it);
   const auto busy = context.state().busy.find(trainer);
   if (busy == context.state().busy.end() || busy->second.call != event.call) return;
-  const TrainerBusy ended = busy->second;
+  const TrainerBusy save = busy->second;
   context.state().busy.erase(busy);
-  Update* update = context.find_update(ended.update);
-  context.record(RecordKind::save_ended, pair_name, ended.update, "",
+  Update* update = context.find_update(save.update);
+  context.record(RecordKind::save_ended, pair_name, save.update, "",
                  {{"trainer", trainer}, {"ok", event.kind == SaveOutcomeKind::ok}, {"text", event.text}});
-  discard_if_last(context, ended);
+  discard_if_last(context, save);
   if (!update || update->state != UpdateState::preparing) return;
   for (Rank& rank : update->ranks) {
     if (rank.call != event.call) continue;
