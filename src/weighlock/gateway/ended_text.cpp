@@ -91,13 +91,21 @@ Milliseconds phase_took(const Update& update, UpdateState state) {
   return total;
 }
 
+// The machine's texts begin with pair and version, as ours do.
+std::string without_prefix(std::string text, const Update& update) {
+  for (const std::string& prefix : {fmt::format("pair '{}': ", update.pair), fmt::format("v{}: ", update.version.version)}) {
+    if (text.starts_with(prefix)) text.erase(0, prefix.size());
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string ended_text(const State& state, const Update& update) {
   std::string text = fmt::format("pair '{}' v{}: {}", update.pair, update.version.version, name(update.state));
   if (!update.targets.empty()) text += fmt::format(": {}/{} ready", ready_count(state, update), update.targets.size());
   if (update.error) {
-    const std::string why = update.error->text();
+    const std::string why = without_prefix(update.error->text(), update);
     text += fmt::format("{} {}", update.targets.empty() ? ":" : ";", why.empty() ? info(update.error->code).type : std::string_view(why));
   }
   text += targets_text(state, update);

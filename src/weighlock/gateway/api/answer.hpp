@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "weighlock/core/error.hpp"
 #include "weighlock/core/http.hpp"
@@ -22,5 +23,7 @@ inline HttpResponse problem_answer(const FieldError& error, std::string_view ins
 // The compatible routes' own style, {"error": text}, and FastAPI's, {"detail": text}.
 HttpResponse error_answer(int status, std::string_view text);
 HttpResponse detail_answer(int status, std::string_view text);
+
+json::array text_list(const std::vector<std::string>& texts);
 
 }  // namespace weighlock

@@ -217,7 +217,7 @@ void disconnect(ApiContext& context, RouteRequest request, Responder responder) 
     if (reply.error && reply.error->code == ErrorCode::not_found) return pending->answer(pair_not_found(name));
     if (reply.error) return pending->answer(failure_answer(*reply.error));
     json::object out{{"status", "ok"}, {"pair_name", name}};
-    if (!reply.abandoned.empty()) out["abandoned"] = json::value_from(reply.abandoned);
+    if (!reply.abandoned.empty()) out["abandoned"] = text_list(reply.abandoned);
     pending->answer(json_answer(200, out));
   });
   pending->deadline(context.settings.reply_by, [pending, name] { pending->answer(error_answer(409, blocker_text(pending->context(), name))); });

@@ -82,11 +82,14 @@ LaxBody::LaxBody(const HttpRequest& request) {
   } else if (!request.body.empty()) {
     value = json::string(request.body);
   }
-  if (value.is_null()) return fail("missing", {"body"}, "Field required", nullptr);
-  if (!value.is_object())
-    return fail("model_attributes_type", {"body"}, "Input should be a valid dictionary or object to extract fields from", std::move(value));
-  object_ = std::move(value.get_object());
-  unreadable_ = false;
+  if (value.is_object()) {
+    object_ = std::move(value.get_object());
+    unreadable_ = false;
+  } else if (value.is_null()) {
+    fail("missing", {"body"}, "Field required", nullptr);
+  } else {
+    fail("model_attributes_type", {"body"}, "Input should be a valid dictionary or object to extract fields from", std::move(value));
+  }
 }
 
 void LaxBody::fail(std::string_view type, json::array where, std::string_view message, json::value input) {

@@ -1,0 +1,259 @@
+// A whole gateway on a loop of its own thread, with engines and trainers that speak over real sockets, and a blocking client.
+// Included by tests only.
+#pragma once
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "weighlock/core/json.hpp"
+#include "weighlock/gateway/gateway.hpp"
+#include "weighlock/io/temporary_directory.hpp"
+#include "weighlock/net/server.hpp"
+#include "weighlock/store/checkpoint_fixture.hpp"
+
+namespace weighlock::test {
+
+constexpr const char* kKey = "secret-key";
+
+inline HttpResponse json_reply(int status, const json::value& body) {
+  return HttpResponse{status, {{"Content-Type", "application/json"}}, json::serialize(body)};
+}
+
+// SGLang's control routes, as far as a disk update needs them. Members are touched on the loop only, but for the atomics.
+class FakeEngine {
+ public:
+  FakeEngine(Loop& loop, std::string start_path) : path(std::move(start_path)), server_(loop, [this](HttpRequest r, Responder a) { handle(r, a); }) {
+    EXPECT_TRUE(server_.listen({}));
+  }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(server_.port()); }
+
+  std::string path;
+  std::string label = "default";
+  std::atomic<bool> paused{false};
+  std::atomic<int> loads{0};
+  std::atomic<int> requests{0};
+  std::atomic<bool> refuse_loads{false};
+  std::atomic<bool> hold_loads{false};  // answers only after `release`
+  void release() {
+    hold_loads = false;
+    for (const Responder& held : std::exchange(held_, {})) held.respond(loaded());
+  }
+
+ private:
+  static HttpResponse loaded() {
+    return json_reply(200, {{"success", true}, {"message", "Succeeded to update model weights."}, {"num_paused_requests", 0}});
+  }
+  void handle(const HttpRequest& request, const Responder& answer) {
+    ++requests;
+    const std::string target = request.target.substr(0, request.target.find('?'));
+    const json::value body = request.body.empty() ? json::value(nullptr) : parse_json(request.body, "body").value_or(nullptr);
+    if (target == "/server_info") return answer.respond(json_reply(200, {{"version", "0.5.23"}, {"startup_time", 12.5}, {"model_path", path}}));
+    if (target == "/model_info") return answer.respond(json_reply(200, {{"model_path", path}, {"weight_version", label}}));
+    if (target == "/ready") return answer.respond(HttpResponse{paused ? 503 : 200, {}, ""});
+    if (target == "/health") return answer.respond(HttpResponse{paused ? 503 : 200, {}, ""});
+    if (target == "/flush_cache") return answer.respond(HttpResponse{200, {}, "Cache flushed.\n"});
+    if (target == "/pause_generation" || target == "/continue_generation") {
+      paused = target == "/pause_generation";
+      return answer.respond(json_reply(200, {{"message", "Generation changed successfully."}, {"status", "ok"}}));
+    }
+    if (target == "/update_weight_version") {
+      label = find_string(body, "new_version").value_or("");
+      return answer.respond(json_reply(200, {{"success", true}, {"message", "Weight version updated to " + label}, {"new_version", label}}));
+    }
+    if (target == "/update_weights_from_disk") return load(body, answer);
+    answer.respond(json_reply(404, {{"detail", "Not Found"}}));
+  }
+  void load(const json::value& body, const Responder& answer) {
+    ++loads;
+    if (refuse_loads)
+      return answer.respond(json_reply(400, {{"success", false}, {"message", "Failed to get weights iterator: disk on fire"}, {"num_paused_requests", 0}}));
+    path = find_string(body, "model_path").value_or("");
+    label = find_string(body, "weight_version").value_or("");
+    if (hold_loads) return held_.push_back(answer);
+    answer.respond(loaded());
+  }
+
+  std::vector<Responder> held_;
+  HttpServer server_;
+};
+
+// A rank of an AReaL trainer: writes a real checkpoint where it is told to.
+class FakeTrainer {
+ public:
+  explicit FakeTrainer(Loop& loop) : server_(loop, [this](const HttpRequest& r, const Responder& a) { handle(r, a); }) { EXPECT_TRUE(server_.listen({})); }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(server_.port()); }
+  std::atomic<int> saves{0};
+  std::atomic<bool> fail{false};
+  std::atomic<bool> hold{false};
+  void release() {
+    hold = false;
+    for (const auto& [directory, answer] : std::exchange(held_, {})) save(directory, answer);
+  }
+
+ private:
+  void handle(const HttpRequest& request, const Responder& answer) {
+    if (request.target != "/save") return answer.respond(json_reply(404, {{"error", "no"}}));
+    ++saves;
+    if (fail) return answer.respond(json_reply(500, {{"error", "Internal server error: CUDA out of memory"}}));
+    const json::value body = parse_json(request.body, "save").value_or(nullptr);
+    const std::string directory(body.at("args").at(0).at("data").at("path").as_string());
+    if (hold) return held_.emplace_back(directory, answer), void();
+    save(directory, answer);
+  }
+  void save(const std::string& directory, const Responder& answer) {
+    write_single(directory, tiny_tensors(), static_cast<unsigned>(saves.load()) + 1);
+    answer.respond(json_reply(200, {{"result", nullptr}, {"status", "success"}}));
+  }
+  std::vector<std::pair<std::string, Responder>> held_;
+  HttpServer server_;
+};
+
+struct Reply {
+  int status = 0;
+  std::string head;
+  std::string body;
+  json::value json() const { return parse_json(body, "answer").value_or(nullptr); }
+};
+
+// One blocking connection.
+class Connection {
+ public:
+  explicit Connection(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    timeval limit{20, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    connected_ = connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+  }
+  ~Connection() { close(socket_); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  bool connected() const { return connected_; }
+
+  void send_request(const std::string& method, const std::string& target, const std::vector<HttpHeader>& headers, const std::string& body) {
+    std::string text = method + " " + target + " HTTP/1.1\r\nHost: gateway\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
+    for (const HttpHeader& header : headers) text += header.name + ": " + header.value + "\r\n";
+    text += "\r\n" + body;
+    EXPECT_EQ(send(socket_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+  // Reads until `enough` says so, or the peer closes.
+  const std::string& read_until(const std::function<bool(const std::string&)>& enough) {
+    char buffer[4096];
+    while (!enough(received_)) {
+      const ssize_t got = recv(socket_, buffer, sizeof buffer, 0);
+      if (got <= 0) break;
+      received_.append(buffer, static_cast<std::size_t>(got));
+    }
+    return received_;
+  }
+  Reply read_reply() {
+    Reply out;
+    read_until([](const std::string& text) { return text.find("\r\n\r\n") != std::string::npos; });
+    const std::size_t end = received_.find("\r\n\r\n");
+    if (end == std::string::npos) return out;
+    out.head = received_.substr(0, end);
+    out.status = std::stoi(out.head.substr(9, 3));
+    std::size_t length = 0;
+    for (const char* name : {"\r\nContent-Length: ", "\r\ncontent-length: "}) {
+      if (const auto at = out.head.find(name); at != std::string::npos) length = std::stoul(out.head.substr(at + 18));
+    }
+    read_until([&](const std::string& text) { return text.size() >= end + 4 + length; });
+    out.body = received_.substr(end + 4, length);
+    received_.erase(0, end + 4 + length);
+    return out;
+  }
+
+ private:
+  int socket_;
+  bool connected_ = false;
+  std::string received_;
+};
+
+class GatewayTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(directory.path("w"));
+    write_single(directory.path("start"));
+    for (int i = 0; i < 3; ++i) engines.push_back(std::make_unique<FakeEngine>(loop, directory.path("start")));
+    for (int i = 0; i < 2; ++i) trainers.push_back(std::make_unique<FakeTrainer>(loop));
+    settings.admin_api_key = kKey;
+  }
+
+  // Starts the gateway, then the loop's thread; from then on everything is touched by `on_loop`.
+  void start() {
+    auto made = Gateway::make(loop, settings);
+    ASSERT_TRUE(made) << made.error().text();
+    gateway = *std::move(made);
+    ASSERT_TRUE(gateway->listen());
+    port = gateway->port();
+    thread = std::thread([this] { loop.run(); });
+  }
+
+  void TearDown() override {
+    if (!thread.joinable()) return;
+    on_loop([this] {
+      gateway.reset();
+      engines.clear();
+      trainers.clear();
+      loop.stop();
+    });
+    thread.join();
+  }
+
+  void on_loop(const std::function<void()>& work) {
+    std::promise<void> done;
+    loop.post([&] {
+      work();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+
+  Reply call(const std::string& method, const std::string& target, const json::value& body = nullptr, std::vector<HttpHeader> headers = {}) {
+    Connection connection(port);
+    headers.push_back({"Authorization", std::string("Bearer ") + kKey});
+    connection.send_request(method, target, headers, body.is_null() ? "" : json::serialize(body));
+    return connection.read_reply();
+  }
+  Reply raw_call(const std::string& method, const std::string& target, const std::string& body, const std::vector<HttpHeader>& headers) {
+    Connection connection(port);
+    connection.send_request(method, target, headers, body);
+    return connection.read_reply();
+  }
+
+  json::array urls_of(const auto& servers) {
+    json::array out;
+    for (const auto& server : servers) out.push_back(json::string(server->url()));
+    return out;
+  }
+  json::object connect_body() {
+    return {{"pair_name", "actor"}, {"train_worker_urls", urls_of(trainers)}, {"inference_worker_urls", urls_of(engines)},
+            {"mode", "disk"},       {"save_path", directory.path("w")},       {"settings", {{"dialect", "sglang"}, {"evidence", "label"}}}};
+  }
+  Reply update(std::int64_t version) { return call("POST", "/update_weights", {{"pair_name", "actor"}, {"version", version}}); }
+
+  TemporaryDirectory directory;
+  Loop loop;
+  GatewaySettings settings;
+  std::vector<std::unique_ptr<FakeEngine>> engines;
+  std::vector<std::unique_ptr<FakeTrainer>> trainers;
+  std::unique_ptr<Gateway> gateway;
+  std::thread thread;
+  int port = 0;
+};
+
+}  // namespace weighlock::test
