@@ -190,11 +190,17 @@ class Engine:
         self.stop()
         return self.start()
 
+    def computed(self):
+        """Nanoseconds that the core's main thread, in which loads run, has been on a processor."""
+        with open(f"/proc/{self.core}/schedstat", encoding="ascii") as f:
+            return int(f.read().split()[0])
+
     def freeze_while_reading(self, path, timeout=60.0):
         """Freezes the core while it has a file under `path` mapped, which is while it loads it.
 
-        The load of a tiny model takes milliseconds. So the core is run in slices of 2 ms, and looked at between
-        them; it stays frozen at the first look that finds the file. True if that came about in time.
+        The load of a tiny model takes milliseconds. So the core is run in slices, and looked at between them; it
+        stays frozen at the first look that finds the file. A slice is 1 ms of its computing, not of the clock: on a
+        busy machine it may wait for a processor for longer than that. True if the file was found in time.
         """
         end = time.monotonic() + timeout
         while time.monotonic() < end:
@@ -202,8 +208,10 @@ class Engine:
             with open(f"/proc/{self.core}/maps", encoding="utf-8", errors="replace") as f:
                 if path in f.read():
                     return True
+            begun, slice_end = self.computed(), time.monotonic() + 0.05
             self.thaw()
-            time.sleep(0.002)
+            while self.computed() - begun < 1_000_000 and time.monotonic() < slice_end:
+                time.sleep(0.0002)
         return False
 
     def __enter__(self):
