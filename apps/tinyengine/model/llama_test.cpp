@@ -74,6 +74,31 @@ TEST(Llama, a_hand_computed_case_comes_out) {
   EXPECT_NEAR(second[1], y / scale, 1e-5);
 }
 
+// Pins the pairs that are turned together: element i with element i + 2 of 4, as Hugging Face stores Llama, not i with
+// i + 1.
+TEST(Llama, rotary_positions_pair_the_halves_of_a_head) {
+  const ModelShape shape{.hidden = 4,
+                         .intermediate = 1,
+                         .layers = 1,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .head_dim = 4,
+                         .vocabulary = 4,
+                         .norm_epsilon = 0.0f,
+                         .dtype = "F32"};
+  const std::vector<float> one = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, ones = {1, 1, 1, 1}, zeros(4);
+  const std::vector<float> tokens = {2, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 2, 0, 0, 0};  // rows with a mean square of 1
+  const auto model =
+      serve(shape, tensors_from(shape, {tokens, ones, one, one, one, one, ones, zeros, zeros, zeros, ones, one}));
+  // Token 0 at position 1 looks at token 1 at position 0. Its query (2,0,0,0) has become (2 cos 1, 0, 2 sin 1, 0),
+  // which meets the key (0,0,2,0): 4 sin 1 / sqrt 4. With itself: 4 / sqrt 4.
+  const double share = std::exp(2.0 * std::sin(1.0)) / (std::exp(2.0 * std::sin(1.0)) + std::exp(2.0));
+  const double x = 2.0 + 2.0 * (1.0 - share), z = 2.0 * share, scale = std::sqrt((x * x + z * z) / 4.0);
+  const auto logits = logits_after(*model, {1, 0});
+  EXPECT_NEAR(logits[0], x / scale, 1e-5);
+  EXPECT_NEAR(logits[2], z / scale, 1e-5);
+}
+
 TEST(Llama, the_feed_forward_part_is_silu_of_gate_times_up) {
   const ModelShape shape{.hidden = 2,
                          .intermediate = 1,
