@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "weighlock/core/limits.hpp"
 #include "weighlock/net/client_connection.hpp"
 #include "weighlock/net/dns.hpp"
 #include "weighlock/net/http_text.hpp"
@@ -36,7 +34,7 @@ struct Call {
   ConnectionPointer connection;
   bool reused = false;        // the present connection served a call before
   bool sent_before = false;   // an earlier try handed over bytes
-  bool retried = false;
+  int tries = 0;
   bool resolved = false;
   bool connected = false;
 };
@@ -61,7 +59,7 @@ struct HttpClient::Implementation {
   // Posted work looks here whether the client is still there.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
 
-  Implementation(Loop& on, Settings with) : loop(on), settings(std::move(with)), resolver(on) {}
+  Implementation(Loop& on, Settings with) : loop(on), settings(std::move(with)), resolver(on, settings.name_servers) {}
 
   Call* find(CallId id) {
     const auto found = calls.find(id);
@@ -83,16 +81,17 @@ struct HttpClient::Implementation {
   }
 
   void open(CallId id, Call& call) {
-    call.reused = false;
+    call.reused = false;  // a second failure is final
+    ++call.tries;
     call.connected = false;
     if (call.peer.scheme == "https" && tls == nullptr) {
       auto made = TlsContext::make(settings.ca_file, settings.verify_peer);
       if (!made) return end(id, TransportError{Kind::tls, !call.sent_before, made.error().text()});
       tls = *made;
     }
-    resolver.resolve(call.peer.host, [this, id, try_number = call.retried](const Resolver::Answer& answer) {
+    resolver.resolve(call.peer.host, [this, id, tries = call.tries](const Resolver::Answer& answer) {
       Call* asking = find(id);
-      if (asking == nullptr || asking->retried != try_number) return;
+      if (asking == nullptr || asking->tries != tries) return;
       if (answer.addresses.empty()) return end(id, TransportError{Kind::resolve, !asking->sent_before, answer.error});
       asking->resolved = true;
       connect(id, *asking, answer.addresses);
@@ -103,7 +102,7 @@ struct HttpClient::Implementation {
     for (SocketAddress& address : addresses) address.set_port(call.peer.port);
     call.connection =
         std::make_shared<ClientConnection>(loop, call.peer.scheme == "https" ? tls : nullptr, call.peer.host);
-    call.connection->connect(std::move(addresses), Milliseconds(limits::kConnectTimeout),
+    call.connection->connect(std::move(addresses), settings.connect_timeout,
                              [this, id](ClientConnection::Outcome outcome) {
                                Call* connecting = find(id);
                                if (connecting == nullptr) return;
@@ -130,8 +129,7 @@ struct HttpClient::Implementation {
     // The peer closed a kept connection just when we used it. Safe to repeat if nothing was sent, or for GET.
     const bool may_repeat = outcome.error.nothing_sent || call.method == "GET";
     call.sent_before = call.sent_before || !outcome.error.nothing_sent;
-    if (outcome.broken_unanswered && call.reused && !call.retried && may_repeat) {
-      call.retried = true;
+    if (outcome.broken_unanswered && call.reused && may_repeat) {
       call.connection.reset();
       return open(id, call);
     }

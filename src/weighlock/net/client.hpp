@@ -4,7 +4,7 @@
 // call the client again, or destroy it.
 //
 // A call fails only by what happens on the wire, by `deadline`, or by `cancel`; never by a hidden smaller time-out, but for
-// connecting (limits::kConnectTimeout). Redirects are not followed. No proxy is used. `nothing_sent` of a TransportError is
+// connecting (Settings::connect_timeout). Redirects are not followed. No proxy is used. `nothing_sent` of a TransportError is
 // true only if no byte of the request was handed to a socket.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <string>
 
 #include "weighlock/core/http.hpp"
+#include "weighlock/core/limits.hpp"
 #include "weighlock/core/result.hpp"
 #include "weighlock/core/time.hpp"
 #include "weighlock/runtime/loop.hpp"
@@ -30,9 +31,11 @@ struct HttpCallOptions {
 class HttpClient {
  public:
   struct Settings {
-    std::string ca_file;         // PEM; "" = the system's
-    bool verify_peer = true;     // https
+    std::string ca_file = {};      // PEM; "" = the system's
+    bool verify_peer = true;       // https
     Milliseconds idle_keep{4000};  // uvicorn closes idle connections after 5 s: ours go before
+    Milliseconds connect_timeout{limits::kConnectTimeout};
+    std::string name_servers = {};  // "10.0.0.1:53,..."; "" = the system's
   };
 
   HttpClient(Loop& loop, Settings settings);

@@ -44,7 +44,7 @@ struct Resolver::Implementation {
     std::string host;
   };
 
-  explicit Implementation(Loop& on) : loop(on) {
+  Implementation(Loop& on, const std::string& servers) : loop(on) {
     static const int ready = ares_library_init(ARES_LIB_INIT_ALL);
     WEIGHLOCK_CHECK(ready == ARES_SUCCESS, "c-ares starts");
     ares_options options{};
@@ -56,6 +56,10 @@ struct Resolver::Implementation {
     options.sock_state_cb_data = this;
     const int made = ares_init_options(&channel, &options, ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);
     WEIGHLOCK_CHECK(made == ARES_SUCCESS, "c-ares makes a channel");
+    if (!servers.empty()) {
+      const int set = ares_set_servers_ports_csv(channel, servers.c_str());
+      WEIGHLOCK_CHECK(set == ARES_SUCCESS, "name servers are addresses, with or without ports");
+    }
   }
 
   ~Implementation() {
@@ -155,7 +159,8 @@ struct Resolver::Implementation {
   }
 };
 
-Resolver::Resolver(Loop& loop) : implementation_(std::make_unique<Implementation>(loop)) {}
+Resolver::Resolver(Loop& loop, const std::string& servers)
+    : implementation_(std::make_unique<Implementation>(loop, servers)) {}
 Resolver::~Resolver() = default;
 
 void Resolver::resolve(const std::string& host, std::function<void(const Answer&)> done) {

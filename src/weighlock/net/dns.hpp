@@ -15,7 +15,8 @@ namespace weighlock {
 
 class Resolver {
  public:
-  explicit Resolver(Loop& loop);
+  // `servers`: "10.0.0.1:53,..."; "" for the system's.
+  Resolver(Loop& loop, const std::string& servers);
   ~Resolver();  // callbacks that are still due are dropped
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;

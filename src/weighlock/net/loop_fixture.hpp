@@ -80,6 +80,8 @@ class RawListener {
     const auto any = numeric_address("127.0.0.1", 0);
     EXPECT_EQ(0, ::bind(socket_, any->get(), any->size));
     EXPECT_EQ(0, ::listen(socket_, backlog));
+    const timeval limit{5, 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);  // of accept
     sockaddr_in bound{};
     socklen_t size = sizeof bound;
     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &size);
@@ -129,6 +131,10 @@ class LoopFixture : public ::testing::Test {
       done.set_value();
     });
     done.get_future().wait();
+  }
+
+  void use_client(HttpClient::Settings settings) {
+    on_loop([&] { client_ = std::make_unique<HttpClient>(loop_, std::move(settings)); });
   }
 
   int serve(HttpServer::Handler handler, ServerLimits limits = {}) {
