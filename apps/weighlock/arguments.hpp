@@ -80,8 +80,6 @@ struct CheckpointArguments {
 
 struct DemoArguments {
   bool stay = false;
-  bool json = false;
-  int updates = 5;
   std::string programs;  // directory of tinyengine and tinytrainer; "" = where this program is
 };
 

@@ -17,15 +17,21 @@ constexpr int kExitUnclean = 1;  // an engine may have been left paused; the log
 
 LogLevel level_of(config::LogLevel level) {
   switch (level) {
-    case config::LogLevel::debug: return LogLevel::debug;
-    case config::LogLevel::info: return LogLevel::info;
-    case config::LogLevel::warning: return LogLevel::warn;
-    case config::LogLevel::error: return LogLevel::error;
+    case config::LogLevel::debug:
+      return LogLevel::debug;
+    case config::LogLevel::info:
+      return LogLevel::info;
+    case config::LogLevel::warning:
+      return LogLevel::warn;
+    case config::LogLevel::error:
+      return LogLevel::error;
   }
   return LogLevel::info;
 }
 
-Milliseconds milliseconds(double seconds) { return Milliseconds(std::llround(seconds * 1000)); }
+Milliseconds milliseconds(double seconds) {
+  return Milliseconds(std::llround(seconds * 1000));
+}
 
 GatewaySettings settings_of(const config::ServeOptions& options) {
   GatewaySettings out;

@@ -157,6 +157,10 @@ TEST_F(HarmlessAbandoned, pause_with_a_request_running_has_its_end_state_when_th
     const Generation generation = read_generation(running->wait());
     measured(fmt::format("that request, {}", name(mode)),
              fmt::format("{} {} with {} tokens", generation.status, generation.finish, generation.tokens.size()));
+    EXPECT_EQ(generation.status, 200) << generation;
+    if (mode == PauseMode::keep || mode == PauseMode::retract) {
+      EXPECT_EQ(generation.tokens.size(), 200U) << "ended by an earlier pause, or by this one";
+    }
   }
 }
 

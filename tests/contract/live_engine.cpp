@@ -137,8 +137,12 @@ void Running::give_up() {
   if (call_) call_->give_up();
 }
 
-LiveEngine::LiveEngine(Url url, DialectKind dialect, Credentials credentials, std::optional<int> pid)
-    : wire_(std::move(url)), dialect_(dialect), credentials_(std::move(credentials)), pid_(pid) {}
+LiveEngine::LiveEngine(Url url, DialectKind dialect, Credentials credentials, const std::string& process)
+    : wire_(std::move(url)), dialect_(dialect), credentials_(std::move(credentials)) {
+  if (process.empty()) return;
+  steering_ = process == "tiny" ? Steering::tiny : Steering::signals;
+  if (steering_ == Steering::signals) pid_ = std::stoi(process);
+}
 
 LiveEngine* LiveEngine::from_environment() {
   static const std::unique_ptr<LiveEngine> kEngine = []() -> std::unique_ptr<LiveEngine> {
@@ -148,11 +152,10 @@ LiveEngine* LiveEngine::from_environment() {
     const auto dialect = dialect_from(variable("WEIGHLOCK_ENGINE_DIALECT").value_or(""));
     WEIGHLOCK_CHECK(parsed.has_value(), "WEIGHLOCK_ENGINE_URL is an http URL");
     WEIGHLOCK_CHECK(dialect.has_value(), "WEIGHLOCK_ENGINE_DIALECT is sglang or vllm");
-    const auto pid = variable("WEIGHLOCK_ENGINE_PID");
     return std::make_unique<LiveEngine>(*parsed, *dialect,
                                         Credentials{variable("WEIGHLOCK_ENGINE_ADMIN_KEY").value_or(""),
                                                     variable("WEIGHLOCK_ENGINE_API_KEY").value_or("")},
-                                        pid ? std::optional<int>(std::stoi(*pid)) : std::nullopt);
+                                        variable("WEIGHLOCK_ENGINE_PID").value_or(""));
   }();
   return kEngine.get();
 }
@@ -176,14 +179,20 @@ std::unique_ptr<Wire::Call> LiveEngine::send(HttpRequest request, Milliseconds d
   return wire_.begin(std::move(request), {deadline, true});
 }
 
+void LiveEngine::steer(int signal, const std::string& route) {
+  if (steering_ == Steering::signals) signal_tree(pid_, signal);
+  if (steering_ == Steering::tiny)
+    send({"POST", "/_tiny/" + route, {{"Content-Type", "application/json"}}, "{}"})->wait();
+}
+
 void LiveEngine::freeze() {
-  signal_tree(*pid_, SIGSTOP);
+  steer(SIGSTOP, "freeze");
 }
 void LiveEngine::thaw() {
-  signal_tree(*pid_, SIGCONT);
+  steer(SIGCONT, "thaw");
 }
 void LiveEngine::kill() {
-  signal_tree(*pid_, SIGKILL);
+  steer(SIGKILL, "kill");
 }
 
 }  // namespace weighlock::contract

@@ -79,7 +79,8 @@ class Running {
 
 class LiveEngine {
  public:
-  LiveEngine(Url url, DialectKind dialect, Credentials credentials, std::optional<int> pid);
+  // `process` is a pid, "tiny" or "".
+  LiveEngine(Url url, DialectKind dialect, Credentials credentials, const std::string& process);
 
   // The engine that the environment names; null without WEIGHLOCK_ENGINE_URL.
   static LiveEngine* from_environment();
@@ -93,17 +94,20 @@ class LiveEngine {
   std::unique_ptr<Wire::Call> send(HttpRequest request, Milliseconds deadline = std::chrono::seconds(120));
   const Credentials& credentials() const { return credentials_; }
 
-  // Stops and continues the process of WEIGHLOCK_ENGINE_PID and its children.
-  bool can_freeze() const { return pid_.has_value(); }
+  // Stops and continues what computes: the process of WEIGHLOCK_ENGINE_PID and its children.
+  bool can_freeze() const { return steering_ != Steering::none; }
   void freeze();
   void thaw();
   void kill();
 
  private:
+  void steer(int signal, const std::string& route);
+
   Wire wire_;
   DialectKind dialect_;
   Credentials credentials_;
-  std::optional<int> pid_;
+  enum class Steering { none, signals, tiny } steering_ = Steering::none;
+  int pid_ = 0;
 };
 
 // Frozen while it lives.

@@ -37,7 +37,7 @@ void Reply::send(HttpResponse response) const {
   if (kind == FaultKind::reset_after || kind == FaultKind::hang_after || kind == FaultKind::die_after) {
     state_->end(0);
     if (kind == FaultKind::reset_after) state_->responder.reset();
-    if (kind == FaultKind::hang_after) state_->responder.hang();
+    if (kind != FaultKind::reset_after) state_->responder.hang();  // die_after: until the connection goes with the engine
     if (kind == FaultKind::die_after) state_->die();
     return;
   }

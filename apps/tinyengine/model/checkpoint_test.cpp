@@ -8,7 +8,7 @@
 
 #include "tinyengine/model/llama.hpp"
 #include "tinyengine/model/seeded.hpp"
-#include "tinyengine/model/test_directory.hpp"
+#include "tinyengine/testing/directory.hpp"
 
 namespace weighlock::tiny {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tinyengine/model/checkpoint.hpp"
 #include "tinyengine/model/seeded.hpp"
-#include "tinyengine/model/test_directory.hpp"
+#include "tinyengine/testing/directory.hpp"
 #include "tinyengine/model/tokenizer.hpp"
 
 namespace weighlock::tiny {

@@ -350,6 +350,23 @@ TEST_F(HttpClientTest, reused_connection_lost_under_a_request_is_retried_for_get
   }
 }
 
+TEST_F(HttpClientTest, retry_that_is_refused_does_not_claim_that_nothing_was_sent) {
+  RawListener listener;
+  std::thread peer([&] {
+    RawSocket first = listener.accept();
+    first.read_until("\r\n\r\n");
+    first.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    first.read_until("\r\n\r\n");
+    listener.close();
+    first.close();
+  });
+  response_of(call(url_of(listener.port()), kGet));
+  const TransportError error = error_of(call(url_of(listener.port()), kGet));
+  EXPECT_EQ(Kind::refused, error.kind);
+  EXPECT_FALSE(error.nothing_sent);
+  peer.join();
+}
+
 TEST_F(HttpClientTest, get_is_retried_only_once) {
   const RawListener listener;
   std::thread peer([&] {

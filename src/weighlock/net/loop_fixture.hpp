@@ -80,6 +80,8 @@ class RawListener {
     const auto any = numeric_address("127.0.0.1", 0);
     EXPECT_EQ(0, ::bind(socket_, any->get(), any->size));
     EXPECT_EQ(0, ::listen(socket_, backlog));
+    const timeval limit{5, 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);  // of accept
     sockaddr_in bound{};
     socklen_t size = sizeof bound;
     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &size);

@@ -126,6 +126,15 @@ TEST_F(HttpServerTest, oversized_requests_are_refused) {
   EXPECT_EQ(0, handled_);
 }
 
+TEST_F(HttpServerTest, refused_peer_that_goes_on_sending_is_listened_to_for_a_while) {
+  // Closing at once would reset the connection, and the answer might be lost with it.
+  const RawSocket socket = RawSocket::connect_to(serve_echo());
+  socket.send("POST / HTTP/1.1\r\n" + kHost + "Content-Length: 99999999999\r\n\r\n");
+  EXPECT_EQ(413, status_of(socket.read_to_end()));
+  const std::string more(100'000, 'x');
+  for (int i = 0; i < 10; ++i) EXPECT_GT(::send(socket.descriptor(), more.data(), more.size(), MSG_NOSIGNAL), 0);
+}
+
 TEST_F(HttpServerTest, chunked_body_arrives_whole_and_trailers_are_no_headers) {
   std::vector<HttpHeader> headers;
   std::string body;
@@ -347,13 +356,16 @@ TEST_F(HttpServerTest, hang_up_is_told_while_an_answer_is_due) {
 
 TEST_F(HttpServerTest, hang_up_is_not_told_after_the_answer) {
   std::atomic<bool> told = false;
+  const auto held = std::make_shared<int>(0);
   const int port = serve([&](const HttpRequest&, const Responder& responder) {
-    responder.on_closed([&] { told = true; });
+    // A callback that holds its own Responder goes with the answer.
+    responder.on_closed([&told, held, responder] { told = true; });
     responder.respond({});
   });
   answer_to(port, "GET / HTTP/1.1\r\nConnection: close\r\n" + kHost + "\r\n");
   on_loop([&] { server_.reset(); });
   EXPECT_FALSE(told);
+  EXPECT_EQ(1, held.use_count());
 }
 
 TEST_F(HttpServerTest, reader_of_a_stream_that_falls_behind_is_dropped) {

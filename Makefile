@@ -1,0 +1,87 @@
+# Every target prints what it does and what each part took (tools/part.sh); all may be run twice in a row.
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+PARTS := build/parts.txt
+PART := @tools/part.sh
+
+# Compilations are kept beside the user's other caches, whatever tree they were made in.
+export CCACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ccache
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install-build install-test configure build run check unit tidy-check sim fault demo-smoke presets test real nightly format tidy clean
+
+help: ## this text
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install-build: ## install what building needs (Debian packages; root or sudo)
+	$(PART) "install: build" tools/install.sh build
+
+install-test: ## install what all the tests need
+	$(PART) "install: build and test" tools/install.sh build test
+
+configure:
+	$(PART) "configure" cmake --preset release
+
+build: configure ## the programs at build/release/weighlock, tinyengine, tinytrainer
+	$(PART) "build" cmake --build --preset release -j $(JOBS) --target weighlock tinyengine tinytrainer
+
+run: install-build build ## the demo: a gateway, a trainer, three engines, seven updates; STAY=1 keeps it up
+	$(PART) "demo" build/release/weighlock demo $(if $(filter-out 0,$(STAY)),--stay)
+
+build-all: configure
+	$(PART) "build: programs and tests" cmake --build --preset release -j $(JOBS)
+
+check: ## all tests but those with real engines
+	@rm -f $(PARTS)
+	@$(MAKE) --no-print-directory build-all
+	@$(MAKE) --no-print-directory tidy-check unit sim fault demo-smoke presets
+	@tools/part.sh --summary
+
+tidy-check:
+	$(PART) "tidy: its own test" python3 tools/tidy_test.py
+	$(PART) "tidy: the tree" python3 tools/tidy.py
+
+unit:
+	$(PART) "unit tests" ctest --test-dir build/release -L unit -j $(JOBS) --output-on-failure --no-tests=error
+
+sim:
+	$(PART) "simulator: 2000 seeds and four mutants" ctest --test-dir build/release -L sim -j $(JOBS) --output-on-failure --no-tests=error
+
+fault:
+	$(PART) "fault paths" ctest --test-dir build/release -L fault -j $(JOBS) --output-on-failure --no-tests=error
+
+demo-smoke:
+	$(PART) "demo" tests/demo/demo.sh build/release
+
+presets:
+	$(PART) "clang: pure modules and fault paths" tools/check_preset.sh clang $(JOBS)
+	$(PART) "sanitisers: pure modules and fault paths" tools/check_preset.sh asan $(JOBS)
+
+real:
+	$(PART) "real engines: environment" tests/real/install_env.sh
+	$(PART) "real engines: contract and end to end" tests/real/run.py --suite ci
+
+test: ## install what is needed, and pass everything that CI runs
+	@rm -f $(PARTS)
+	@$(MAKE) --no-print-directory install-test build-all
+	@$(MAKE) --no-print-directory tidy-check unit sim fault demo-smoke presets real
+	@tools/part.sh --summary
+
+nightly: ## the tests that take longer
+	@rm -f $(PARTS)
+	@$(MAKE) --no-print-directory install-test build-all
+	$(PART) "simulator: 100000 seeds" build/release/sim --seeds 1..100000
+	$(PART) "real engines: environment" tests/real/install_env.sh
+	$(PART) "real engines: all" tests/real/run.py --suite nightly
+	@tools/part.sh --summary
+
+format: ## clang-format over the tree
+	$(PART) "format" bash -c 'git ls-files -co --exclude-standard "*.cpp" "*.hpp" | xargs clang-format-14 -i'
+
+tidy: tidy-check configure ## the shape of the tree, and clang-tidy (FILES="a.cpp b.cpp": only these)
+	$(PART) "clang-tidy" bash -c 'printf "%s\n" $(or $(FILES),$$(git ls-files "src/*.cpp" "apps/*.cpp")) | xargs -P $(JOBS) -n 1 clang-tidy-14 --quiet -p build/release'
+
+clean: ## remove what was built
+	@rm -rf build && echo "removed build/"

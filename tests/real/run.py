@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Runs everything that needs the real engines: the engine contract suite and the end-to-end scenario.
+
+    tests/real/run.py --suite ci         what every change passes: under 15 minutes on two cores once installed
+    tests/real/run.py --suite nightly    all of it: each test that kills an engine, on an engine of its own
+    tests/real/run.py --only contract    or: --only e2e
+
+WEIGHLOCK_BIN is the program (default build/release/weighlock), WEIGHLOCK_CONTRACT_BIN the contract suite
+(default build/release/engine_contract), WEIGHLOCK_ENGINES_ENV the Python environment (see install_env.sh).
+
+Each engine is started once, for both suites; after that only what kills it starts it again. Prints each step with its
+seconds, and a table at the end. Exit code 0 if all passed, 1 if not, 2 for wrong arguments.
+"""
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "e2e")]
+import engines as engine_kinds  # noqa: E402
+import make_models  # noqa: E402
+from gateway import Gateway  # noqa: E402
+from scenario import Scenario  # noqa: E402
+from steps import Steps  # noqa: E402
+from trainers import Ranks  # noqa: E402
+
+# What the end-to-end scenario and the harmless contract tests load; all others are made for nightly runs only.
+BIG = ("big1", "big2")
+# The one lethal test of each engine that every change passes; it is the last thing that its process does.
+LAST_ACT = {
+    "sglang": "*truncated_file_kills_sglang_and_the_outcome_is_unknown",
+    "vllm": "*touched_vllm_dies_of_the_first_request_when_it_is_resumed",
+}
+# (variant, what the answer has to name, through the command line?)
+DAMAGED = (
+    ("truncated", ["model.safetensors"], True),
+    ("half", ["model.layers."], True),
+    ("shape", ["model.layers.1.mlp.down_proj.weight"], True),
+    ("stray", ["model-old.safetensors"], True),
+    ("half", ["model.layers."], False),
+)
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", choices=("ci", "nightly"), default="ci")
+    parser.add_argument("--only", choices=("contract", "e2e"))
+    parser.add_argument("--logs", help="folder for logs and checkpoints; kept. By default a temporary one, kept on failure")
+    release = os.path.join(ROOT, "build", "release")
+    parser.add_argument("--weighlock", default=os.environ.get("WEIGHLOCK_BIN", os.path.join(release, "weighlock")))
+    contract = os.environ.get("WEIGHLOCK_CONTRACT_BIN", os.path.join(release, "engine_contract"))
+    parser.add_argument("--contract", default=contract)
+    args = parser.parse_args(argv)
+    wanted = {"contract": args.contract, "e2e": args.weighlock}
+    for suite, binary in wanted.items():
+        if args.only in (None, suite) and not os.access(binary, os.X_OK):
+            parser.error(f"{binary} is not there; build it first, or name it (see --help)")
+    return args
+
+
+class Fleet:
+    """The processes that both suites share."""
+
+    def __init__(self, folder, python, models):
+        self.models = models
+        start = os.path.join(models, "v1")
+        self.engines = [kind(start, folder, python) for kind in engine_kinds.KINDS.values()]
+        self.ranks = Ranks(start, os.path.join(folder, "trainers"), python)
+
+    def start(self, with_ranks, say):
+        """All at once: most of a start is one core importing Python modules."""
+        for engine in self.engines:
+            engine.start(wait=False)
+        if with_ranks:
+            self.ranks.start(wait=False)
+        for engine in self.engines:
+            engine.wait_ready()
+            say(f"{engine.dialect} is ready at {engine.url}, core {engine.core}, log {engine.log}")
+        if with_ranks:
+            self.ranks.wait_ready()
+            say(f"ranks at {', '.join(self.ranks.urls)}")
+
+    def stop(self):
+        stopping = [threading.Thread(target=e.stop) for e in self.engines]
+        for thread in stopping:
+            thread.start()
+        self.ranks.stop()
+        for thread in stopping:
+            thread.join()
+
+
+def run_contract(binary, engine, models, test_filter, timeout, good=""):
+    env = {
+        **os.environ,
+        "WEIGHLOCK_ENGINE_URL": engine.url,
+        "WEIGHLOCK_ENGINE_DIALECT": engine.dialect,
+        "WEIGHLOCK_ENGINE_MODELS": models,
+        "WEIGHLOCK_ENGINE_PID": str(engine.core),
+        "WEIGHLOCK_ENGINE_GOOD": good,
+    }
+    command = [binary, f"--gtest_filter={test_filter}"]
+    code = subprocess.run(command, env=env, timeout=timeout, stdin=subprocess.DEVNULL).returncode
+    if code != 0:
+        raise AssertionError(f"{engine.dialect}: {test_filter} ended with {code}")
+
+
+def lethal_tests(binary):
+    """The full names of the tests that kill, as the program itself lists them."""
+    command = [binary, "--gtest_list_tests", "--gtest_filter=*Lethal*"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    suite, names = "", []
+    for line in text.splitlines():
+        if line and not line.startswith(" "):
+            suite = line.split("#")[0].strip()
+        elif suite.endswith("."):
+            names.append(suite + line.split("#")[0].strip())
+    return names
+
+
+def harmless(steps, args, fleet):
+    for engine in fleet.engines:
+        name = f"contract: {engine.dialect}, harmless"
+        steps.run(name, run_contract, args.contract, engine, fleet.models, "*Harmless*", 900)
+        if not engine.alive():
+            steps.run(f"restart of {engine.dialect}, which a harmless test has killed", engine.start)
+
+
+def end_to_end(steps, args, fleet, folder):
+    gateway = Gateway(args.weighlock, os.path.join(folder, "gateway"))
+    save_path = os.path.join(folder, "saved")
+    os.makedirs(save_path, exist_ok=True)
+    try:
+        if steps.run("e2e: start of the gateway", gateway.start) is None:
+            return
+        scenario = Scenario(gateway, fleet.ranks, fleet.engines, fleet.models, save_path, steps.say)
+        steps.run("e2e: connect two ranks, SGLang and vLLM", scenario.connect)
+        for n in range(3):
+            steps.run(f"e2e: update {n + 1}, and what the engines serve", scenario.update)
+        for variant, words, by_command in DAMAGED:
+            way = "command line" if by_command else "HTTP"
+            steps.run(f"e2e: refused: {variant} ({way})", scenario.refused, variant, words, by_command)
+        for dialect in scenario.probes:
+            name = f"e2e: request sent while {dialect} is paused"
+            steps.run(name, scenario.request_sent_during_a_pause, dialect)
+        steps.run("e2e: running requests survive mode keep", scenario.running_requests_survive_keep)
+        for dialect in scenario.probes:
+            steps.run(f"e2e: {dialect} killed in the load", scenario.killed_in_the_load, dialect)
+            steps.run(f"e2e: {dialect} started again comes back", scenario.restarted_engine_comes_back, dialect)
+        steps.run("e2e: the gateway ends in order", scenario.gateway_ends_in_order)
+    finally:
+        gateway.stop()
+
+
+def last_acts(steps, args, fleet):
+    for engine in fleet.engines:
+        if engine.alive():
+            name = f"contract: {engine.dialect}, the lethal test of its last act"
+            steps.run(name, run_contract, args.contract, engine, fleet.models, LAST_ACT[engine.dialect], 120)
+
+
+def nightly(steps, args, fleet):
+    """Every test that kills, each on an engine of its own; then the harmless ones with loads that take longer."""
+    for engine in fleet.engines:
+        for test in lethal_tests(args.contract):
+            steps.run(f"start of {engine.dialect}", engine.restart)
+            steps.run(f"contract: {engine.dialect}, {test}", run_contract, args.contract, engine, fleet.models, test, 300)
+        engine.model = os.path.join(fleet.models, BIG[0])
+        steps.run(f"start of {engine.dialect} with 73 MB", engine.restart)
+        name = f"contract: {engine.dialect}, harmless with 73 MB"
+        steps.run(name, run_contract, args.contract, engine, fleet.models, "*Harmless*", 900, ",".join(BIG))
+        engine.stop()
+
+
+def run_all(args, folder, steps):
+    environment = steps.run("environment of the engines", install)
+    if environment is None:
+        return
+    python = os.path.join(environment, "bin", "python")
+    models = os.path.join(folder, "models")
+    names = [n for n in make_models.VARIANTS if args.suite == "nightly" or n not in BIG]
+    steps.run("models", lambda: [make_models.make(models, n) for n in names])
+    fleet = Fleet(folder, python, models)
+    try:
+        steps.run("start of SGLang, vLLM and two ranks", fleet.start, args.only != "contract", steps.say)
+        if steps.failed():
+            return
+        if args.only != "e2e":
+            harmless(steps, args, fleet)
+        if args.only != "contract":
+            end_to_end(steps, args, fleet, folder)
+        if args.only != "e2e" and args.suite == "ci":
+            last_acts(steps, args, fleet)
+        if args.only != "e2e" and args.suite == "nightly":
+            nightly(steps, args, fleet)
+    finally:
+        fleet.stop()
+
+
+def install():
+    script = os.path.join(HERE, "install_env.sh")
+    return subprocess.run([script], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def main(argv):
+    args = parse(argv)
+    # A check that is cancelled leaves no engine behind: SIGTERM takes the way of an exception.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    folder = os.path.abspath(args.logs) if args.logs else tempfile.mkdtemp(prefix="weighlock-real-")
+    os.makedirs(folder, exist_ok=True)
+    steps = Steps()
+    run_all(args, folder, steps)
+    steps.print_table()
+    if steps.failed():
+        print(f"failed: {', '.join(steps.failed())}; logs are in {folder}")
+        return 1
+    if not args.logs:
+        shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

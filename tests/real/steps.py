@@ -1,0 +1,42 @@
+"""Runs steps one after another, prints each with its seconds, and remembers which failed."""
+import sys
+import time
+import traceback
+
+
+class Steps:
+    def __init__(self, out=sys.stdout):
+        self.out = out
+        self.done = []
+
+    def say(self, text):
+        print(f"      {text}", file=self.out, flush=True)
+
+    def run(self, name, action, *args):
+        """The action's value, or None when it failed. What comes after a failure still runs: a nightly run that
+        stops at the first of ten findings tells one of them."""
+        print(f"[ .. ] {name}", file=self.out, flush=True)
+        began = time.monotonic()
+        value, error = None, ""
+        try:
+            value = action(*args)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as caught:  # SystemExit of a step is a failure of that step.
+            error = f"{type(caught).__name__}: {caught}"
+            traceback.print_exc(file=self.out)
+        seconds = time.monotonic() - began
+        self.done.append((name, seconds, error))
+        word = "FAIL" if error else " ok "
+        print(f"[{word}] {name} ({seconds:.1f} s)", file=self.out, flush=True)
+        return value
+
+    def failed(self):
+        return [name for name, _, error in self.done if error]
+
+    def print_table(self):
+        print("\nstep                                                                        seconds", file=self.out)
+        for name, seconds, error in self.done:
+            print(f"{name[:72]:72} {seconds:10.1f}{'  FAILED: ' + error[:160] if error else ''}", file=self.out)
+        total = sum(seconds for _, seconds, _ in self.done)
+        print(f"{'all':72} {total:10.1f}", file=self.out, flush=True)

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Builds the pure modules' tests and the fault suite with another preset (clang, asan), and runs them.
+#
+#   tools/check_preset.sh PRESET [JOBS]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=$1
+jobs=${2:-$(nproc)}
+
+cmake --preset "$preset" >"/tmp/weighlock-configure.$$" || { cat "/tmp/weighlock-configure.$$"; exit 1; }
+rm -f "/tmp/weighlock-configure.$$"
+# Only modules that have tests have a target; the fault suite must be there.
+known=$(cmake --build --preset "$preset" --target help)
+targets=(fault_test)
+for module in core tensor protocol engines trainers; do
+  if grep -q "^${module}_test:" <<<"$known"; then targets+=("${module}_test"); fi
+done
+echo "building ${targets[*]}"
+cmake --build --preset "$preset" -j "$jobs" --target "${targets[@]}"
+names=$(IFS='|'; echo "${targets[*]}")
+ctest --test-dir "build/$preset" -R "^(${names})" -j "$jobs" --output-on-failure --no-tests=error

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Checks the shape of the source tree; prints one line for each finding and exits 1 if there is any.
+
+  tools/tidy.py [ROOT]
+
+* An #include "weighlock/X/..." in module M needs X in the DEPS of M's weighlock_module(...) line. Tests (*_test.cpp) may also
+  use TEST_DEPS. DEPS point downward: a module may only name modules of a lower layer (LAYERS), so there is no cycle.
+* The pure modules depend on core only.
+* Asio and Beast appear in no header but runtime/asio_loop.hpp.
+* A file has at most 450 lines, unless its first ten lines say why ("long because ..."); a line has at most 130 characters,
+  no tab, and no TODO. Each folder of src/weighlock has a README.md.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PURE = ("protocol", "engines", "trainers", "tensor", "reshard")
+# From the bottom up; a module may use what stands in an earlier row, or earlier in its own.
+LAYERS = (
+    ("core",),
+    PURE,
+    ("config", "runtime", "io", "net"),
+    ("journal", "store", "awex"),
+    ("client", "gateway", "testing"),
+)
+LINES_MAX = 450
+COLUMNS_MAX = 130
+SOURCE_SUFFIXES = (".cpp", ".hpp", ".def", ".py", ".sh", ".cmake")
+ASIO_HEADER = "src/weighlock/runtime/asio_loop.hpp"
+
+MODULE = re.compile(r"weighlock_module\(\s*(\w+)([^)]*)\)")
+INCLUDE = re.compile(r'^\s*#\s*include\s+"weighlock/(\w+)/', re.MULTILINE)
+ASIO = re.compile(r"^\s*#\s*include\s+<boost/(asio|beast)", re.MULTILINE)
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
+RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
+
+
+def words_after(keyword, text):
+    """The words between `keyword` and the next all-capitals keyword."""
+    words, taking = [], False
+    for word in text.split():
+        if word in ("DEPS", "LIBS", "TEST_DEPS"):
+            taking = word == keyword
+        elif taking:
+            words.append(word)
+    return words
+
+
+def read_modules(root):
+    """Name -> {"deps", "test_deps"} as declared, for every module of the tree."""
+    modules = {}
+    for file in sorted((root / "src/weighlock").glob("*/CMakeLists.txt")):
+        text = re.sub(r"#.*", "", file.read_text())
+        for name, rest in MODULE.findall(text):
+            modules[name] = {"deps": words_after("DEPS", rest), "test_deps": words_after("TEST_DEPS", rest)}
+    return modules
+
+
+def check_declarations(modules):
+    for name, module in modules.items():
+        where = f"src/weighlock/{name}/CMakeLists.txt"
+        if name not in RANK:
+            yield f"{where}: module '{name}' has no layer: add it to LAYERS in tools/tidy.py"
+            continue
+        for dep in module["deps"]:
+            if dep not in RANK:
+                yield f"{where}: unknown module '{dep}' in DEPS"
+            elif name in PURE and dep != "core":
+                yield f"{where}: '{name}' is pure and may depend on core only, not on '{dep}'"
+            elif RANK[dep] >= RANK[name]:
+                yield f"{where}: '{name}' may not depend on '{dep}', which is not below it"
+
+
+def check_includes(root, modules):
+    for name, module in modules.items():
+        for file in sorted((root / "src/weighlock" / name).rglob("*.[ch]pp")):
+            allowed = {name, *module["deps"]}
+            # A header made for tests ("for tests" in its first line) may use what tests may.
+            text = file.read_text()
+            if file.name.endswith("_test.cpp") or "for tests" in text.partition("\n")[0].lower():
+                allowed |= set(module["test_deps"])
+            for used in sorted(set(INCLUDE.findall(text)) - allowed):
+                yield f"{file.relative_to(root)}: includes weighlock/{used}/, which '{name}' doesn't declare in DEPS"
+            if file.suffix == ".hpp" and str(file.relative_to(root)) != ASIO_HEADER and ASIO.search(text):
+                yield f"{file.relative_to(root)}: Asio and Beast are for .cpp files"
+
+
+def check_text(root, file):
+    where = file.relative_to(root)
+    lines = file.read_text(errors="replace").split("\n")
+    count = len(lines) - (lines[-1] == "")
+    if count > LINES_MAX and not any("long because" in line for line in lines[:10]):
+        yield f"{where}: {count} lines, more than {LINES_MAX}: split it, or say 'long because ...' in its first ten lines"
+    for number, line in enumerate(lines, 1):
+        if len(line) > COLUMNS_MAX:
+            yield f"{where}:{number}: {len(line)} characters, more than {COLUMNS_MAX}"
+        if "\t" in line:
+            yield f"{where}:{number}: a tab"
+        if UNFINISHED.search(line):
+            yield f"{where}:{number}: unfinished work belongs in an issue"
+
+
+def source_files(root):
+    """Tracked and new files, so that build outputs don't count; every file where there is no git."""
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
+    names = listed.stdout.split("\n") if listed.returncode == 0 else [str(p.relative_to(root)) for p in root.rglob("*")]
+    for name in sorted(filter(None, names)):
+        path = root / name
+        if path.is_file() and (path.suffix in SOURCE_SUFFIXES or path.name == "CMakeLists.txt"):
+            yield path
+
+
+def check_readmes(root):
+    for folder in sorted((root / "src/weighlock").iterdir()):
+        if folder.is_dir() and any(folder.glob("*.[ch]pp")) and not (folder / "README.md").is_file():
+            yield f"{folder.relative_to(root)}: no README.md (purpose, thread rule, what it owns, where to start)"
+
+
+def check(root):
+    modules = read_modules(root)
+    findings = [*check_declarations(modules), *check_includes(root, modules), *check_readmes(root)]
+    for file in source_files(root):
+        findings.extend(check_text(root, file))
+    return findings
+
+
+def main(arguments):
+    root = Path(arguments[0] if arguments else Path(__file__).resolve().parent.parent)
+    findings = check(root)
+    for finding in findings:
+        print(finding)
+    print(f"tidy: {len(findings)} finding{'' if len(findings) == 1 else 's'}", file=sys.stderr)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
