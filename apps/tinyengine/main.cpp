@@ -44,7 +44,9 @@ struct Options {
   bool help = false;
 };
 
-Error usage(std::string message) { return {ErrorCode::invalid_argument, std::move(message) + "; see tinyengine --help"}; }
+Error usage(std::string message) {
+  return {ErrorCode::invalid_argument, std::move(message) + "; see tinyengine --help"};
+}
 
 template <typename Number>
 Result<Number> number(std::string_view flag, std::string_view text) {
@@ -91,7 +93,8 @@ Status apply_number(Options& options, std::string_view flag, std::string_view va
 }
 
 Status apply(Options& options, std::string_view flag, std::string_view value) {
-  for (const std::string_view known : {"--time-scale", "--world-size", "--load-ms", "--step-ms", "--threads", "--control-port"}) {
+  for (const std::string_view known :
+       {"--time-scale", "--world-size", "--load-ms", "--step-ms", "--threads", "--control-port"}) {
     if (flag == known) return apply_number(options, flag, value);
   }
   if (flag == "--engine") {
@@ -152,7 +155,8 @@ Result<Options> parse(const std::vector<std::string_view>& arguments) {
 }
 
 // "/3/_tiny/state" -> engine 3, "/_tiny/state"
-void route_control(const std::vector<std::unique_ptr<Engine>>& engines, const HttpRequest& request, const Responder& responder) {
+void route_control(const std::vector<std::unique_ptr<Engine>>& engines, const HttpRequest& request,
+                   const Responder& responder) {
   const std::string_view target = request.target;
   std::size_t index = 0;
   const auto [end, failed] = std::from_chars(target.data() + 1, target.data() + target.size(), index);
@@ -180,7 +184,8 @@ int run(const Options& options) {
     lines += fmt::format("{} {}\n", name(settings.dialect), engines.back()->url());
     fmt::print("listening {} {}\n", name(settings.dialect), engines.back()->url());
   }
-  HttpServer control(loop, [&](HttpRequest request, Responder responder) { route_control(engines, request, responder); });
+  HttpServer control(loop,
+                     [&](HttpRequest request, Responder responder) { route_control(engines, request, responder); });
   if (options.control_port >= 0) {
     HttpServer::Settings at;
     at.host = options.common.host;

@@ -38,7 +38,9 @@ struct Options {
   bool help = false;
 };
 
-Error usage(std::string message) { return {ErrorCode::invalid_argument, std::move(message) + "; see tinytrainer --help"}; }
+Error usage(std::string message) {
+  return {ErrorCode::invalid_argument, std::move(message) + "; see tinytrainer --help"};
+}
 
 template <typename Number>
 Status set_number(std::string_view flag, std::string_view text, Number& target) {
@@ -82,9 +84,10 @@ Status apply(Options& options, std::string_view flag, std::string_view value) {
     std::string_view flag;
     std::size_t* target;
   };
-  const Row rows[] = {{"--ranks", &trainer.ranks},   {"--shards", &options.shards}, {"--hidden", &shape.hidden},
-                      {"--inter", &shape.intermediate}, {"--layers", &shape.layers},   {"--heads", &shape.heads},
-                      {"--kv-heads", &shape.kv_heads},  {"--head-dim", &shape.head_dim}, {"--max-pos", &shape.positions_max}};
+  const Row rows[] = {
+      {"--ranks", &trainer.ranks},      {"--shards", &options.shards},   {"--hidden", &shape.hidden},
+      {"--inter", &shape.intermediate}, {"--layers", &shape.layers},     {"--heads", &shape.heads},
+      {"--kv-heads", &shape.kv_heads},  {"--head-dim", &shape.head_dim}, {"--max-pos", &shape.positions_max}};
   for (const Row& row : rows) {
     if (row.flag != flag) continue;
     if (Status set = set_number(flag, value, *row.target); !set) return set;
@@ -134,7 +137,8 @@ int run(const Options& options) {
   for (const std::string& directory : {options.write, options.init}) {
     if (directory.empty()) continue;
     const std::size_t shards = directory == options.write ? options.shards : 1;
-    if (Status wrote = write_checkpoint(directory, settings.shape, seeded_model(settings.shape, settings.seed), shards); !wrote) {
+    if (Status wrote = write_checkpoint(directory, settings.shape, seeded_model(settings.shape, settings.seed), shards);
+        !wrote) {
       return fail(wrote.error());
     }
   }

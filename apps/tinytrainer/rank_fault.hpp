@@ -1,4 +1,5 @@
-// Faults of one training rank's /save. JSON: {"fault":"status_500","times":1,"delay_ms":0,"message":"No space left on device"}.
+// Faults of one training rank's /save. JSON: {"fault":"status_500","times":1,"delay_ms":0,"message":"No space left on
+// device"}.
 #pragma once
 
 #include <optional>

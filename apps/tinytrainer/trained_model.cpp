@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kLearningRate = 1e-4;  // a small model's; bfloat16 keeps about 0.0006 of a weight of 0.15
 constexpr double kWeightDecay = 0.01;
-constexpr double kWalk = 0.25;           // of the values' own spread, a step
+constexpr double kWalk = 0.25;  // of the values' own spread, a step
 constexpr std::uint64_t kStepStride = 0x9E3779B97F4A7C15u;
 
 double spread(const std::vector<float>& values) {

@@ -1,8 +1,8 @@
 // A model in training: float32 master values that each step changes a little, read out in bfloat16.
 //
-// A step moves linear weights as AdamW does (a learning rate times a normalised gradient, which bfloat16 swallows for many
-// values), and the embedding and lm_head by a walk wide enough that greedy text changes each time. Deterministic: the same
-// seed and step give the same bytes. Thread rule: none of its own; one user at a time.
+// A step moves linear weights as AdamW does (a learning rate times a normalised gradient, which bfloat16 swallows for
+// many values), and the embedding and lm_head by a walk wide enough that greedy text changes each time. Deterministic:
+// the same seed and step give the same bytes. Thread rule: none of its own; one user at a time.
 #pragma once
 
 #include <cstdint>

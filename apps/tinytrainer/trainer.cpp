@@ -88,7 +88,10 @@ struct Trainer::Collective {
 };
 
 Trainer::Trainer(Loop& loop, Pool& pool, TrainerSettings settings)
-    : loop_(loop), pool_(pool), settings_(std::move(settings)), model_(settings_.shape, settings_.seed, settings_.step_scale) {
+    : loop_(loop),
+      pool_(pool),
+      settings_(std::move(settings)),
+      model_(settings_.shape, settings_.seed, settings_.step_scale) {
   for (std::size_t rank = 0; rank < settings_.ranks; ++rank) ranks_.push_back(std::make_unique<Rank>());
 }
 
@@ -98,7 +101,9 @@ Trainer::~Trainer() {
   }
 }
 
-std::string Trainer::url(std::size_t rank) const { return fmt::format("http://{}:{}", settings_.host, port(rank)); }
+std::string Trainer::url(std::size_t rank) const {
+  return fmt::format("http://{}:{}", settings_.host, port(rank));
+}
 
 Status Trainer::start() {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -109,8 +114,9 @@ Status Trainer::start() {
 }
 
 Status Trainer::listen(std::size_t rank) {
-  auto server = std::make_unique<HttpServer>(
-      loop_, [this, rank](HttpRequest request, Responder responder) { handle(rank, std::move(request), std::move(responder)); });
+  auto server = std::make_unique<HttpServer>(loop_, [this, rank](HttpRequest request, Responder responder) {
+    handle(rank, std::move(request), std::move(responder));
+  });
   HttpServer::Settings at;
   at.host = settings_.host;
   at.port = ranks_[rank]->port;
@@ -180,7 +186,8 @@ void Trainer::handle(std::size_t rank, HttpRequest request, Responder responder)
   }
 }
 
-void Trainer::handle_tiny(std::size_t rank, const std::string& action, const HttpRequest& request, const Responder& responder) {
+void Trainer::handle_tiny(std::size_t rank, const std::string& action, const HttpRequest& request,
+                          const Responder& responder) {
   Rank& mine = *ranks_[rank];
   const auto ok = [&] { responder.respond(json_response(200, json::object{{"status", "ok"}})); };
   if (action == "POST /_tiny/faults") {
@@ -201,7 +208,11 @@ void Trainer::handle_tiny(std::size_t rank, const std::string& action, const Htt
     mine.log.clear();
     ok();
   } else if (action == "GET /_tiny/state") {
-    json::object state{{"rank", rank}, {"step", model_.step()}, {"saves", saves_}, {"waiting", mine.waiting.size()}, {"faults", mine.faults.size()}};
+    json::object state{{"rank", rank},
+                       {"step", model_.step()},
+                       {"saves", saves_},
+                       {"waiting", mine.waiting.size()},
+                       {"faults", mine.faults.size()}};
     responder.respond(json_response(200, state));
   } else {
     responder.respond(json_response(404, json::object{{"error", "no route '" + action + "' on a training rank"}}));
@@ -209,7 +220,8 @@ void Trainer::handle_tiny(std::size_t rank, const std::string& action, const Htt
 }
 
 // True if the fault ends the call here, outside the collective.
-bool Trainer::fails_at_once(std::size_t rank, std::uint64_t number, const RankFault& fault, const Responder& responder) {
+bool Trainer::fails_at_once(std::size_t rank, std::uint64_t number, const RankFault& fault,
+                            const Responder& responder) {
   int status = 0;
   switch (fault.kind) {
     case RankFaultKind::status:
@@ -264,7 +276,9 @@ std::optional<std::vector<std::shared_ptr<Trainer::Save>>> Trainer::next_group()
   for (const auto& first : ranks_[0]->waiting) {
     std::vector<std::shared_ptr<Save>> group;
     for (const auto& rank : ranks_) {
-      const auto fits = [&](const auto& entry) { return settings_.pairing == TrainerSettings::Pairing::call || entry->path == first->path; };
+      const auto fits = [&](const auto& entry) {
+        return settings_.pairing == TrainerSettings::Pairing::call || entry->path == first->path;
+      };
       const auto found = std::find_if(rank->waiting.begin(), rank->waiting.end(), fits);
       if (found == rank->waiting.end()) break;
       group.push_back(*found);
@@ -316,7 +330,8 @@ void Trainer::write_all(std::vector<std::shared_ptr<Save>> group) {
   }
 }
 
-void Trainer::wrote(const std::shared_ptr<Collective>& collective, const std::shared_ptr<Save>& entry, const Status& status) {
+void Trainer::wrote(const std::shared_ptr<Collective>& collective, const std::shared_ptr<Save>& entry,
+                    const Status& status) {
   --collective->writing;
   if (!status && !entry->answered) {
     // It skips the last barrier, so the others never leave theirs.

@@ -1,8 +1,8 @@
 // The ranks of a small trainer, one URL each, that speak AReaL's training worker API (contracts/areal.md 2.1).
 //
-// POST /save is a collective: nobody writes or answers before every rank was called. Each rank writes its own shard, rank 0
-// the index and the model files too; a last barrier lets all answer together. A rank that fails leaves the others waiting, as
-// AReaL's do, until `collective_timeout`. A caller that gives up cancels nothing.
+// POST /save is a collective: nobody writes or answers before every rank was called. Each rank writes its own shard,
+// rank 0 the index and the model files too; a last barrier lets all answer together. A rank that fails leaves the
+// others waiting, as AReaL's do, until `collective_timeout`. A caller that gives up cancels nothing.
 //
 //   GET  /health, /topology     POST /set_version, /step {"count":1}
 //   POST /_tiny/faults, DELETE /_tiny/faults    of this rank (rank_fault.hpp)

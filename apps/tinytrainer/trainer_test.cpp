@@ -29,7 +29,8 @@ class TrainerTest : public testing::Test {
   }
   // The body that AReaL's gateway sends.
   static std::string save_body(const std::string& path) {
-    return R"({"args": [{"type": "dataclass", "class_path": "areal.api.io_struct.SaveLoadMeta", "data": {"path": ")" + path +
+    return R"({"args": [{"type": "dataclass", "class_path": "areal.api.io_struct.SaveLoadMeta", "data": {"path": ")" +
+           path +
            R"(", "weight_format": "hf", "with_optim": false, "tokenizer": null, "processor": null, "base_model_path": null, "naive_distributed": false}}], "kwargs": {}})";
   }
   std::future<Answer> save_later(std::size_t rank, const std::string& name, const CallOptions& options = {}) {
@@ -54,7 +55,9 @@ class TrainerTest : public testing::Test {
     settings.model_directory = root / name;
     settings.timings = quick_timings();
     const int port = rig.start(settings);
-    return call(port, "POST", "/generate", R"({"text":"The weighlock","sampling_params":{"max_new_tokens":16,"ignore_eos":true}})").text("/text");
+    return call(port, "POST", "/generate",
+                R"({"text":"The weighlock","sampling_params":{"max_new_tokens":16,"ignore_eos":true}})")
+        .text("/text");
   }
 
   TestDirectory root;
@@ -73,7 +76,8 @@ TEST_F(TrainerTest, a_save_is_a_collective_that_writes_one_shard_a_rank) {
   EXPECT_FALSE(fs::exists(root / "v1"));
   auto third = save_later(2, "v1");
   for (auto* one : {&first, &second, &third}) EXPECT_EQ(one->get().body, "{\"result\":null,\"status\":\"success\"}\n");
-  for (const char* file : {"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors", "model.safetensors.index.json", "config.json", "tokenizer.json"}) {
+  for (const char* file : {"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors",
+                           "model.safetensors.index.json", "config.json", "tokenizer.json"}) {
     EXPECT_TRUE(fs::exists(root / (std::string("v1/") + file))) << file;
   }
   EXPECT_TRUE(load_at_start(root / "v1", "test"));

@@ -20,7 +20,7 @@ constexpr std::array kRemedies = {
     Remedy{"unreachable",
            "check that the engine runs and that the gateway's host reaches its address; it is brought up to date when "
            "it is back"},
-    Remedy{"restarted", "nothing: a new process is brought to the committed version before it serves"},
+    Remedy{"restarted", "update again: a new process is brought to the new version before it counts as ready"},
     Remedy{"pause_failed", "look at the engine's log; the next update tries it again"},
     Remedy{"label_failed", "look at the engine's log; the next update tries it again"},
     Remedy{"load_failed", "look at the engine's words above and its log; the next update tries it again"},

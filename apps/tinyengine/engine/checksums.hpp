@@ -1,4 +1,5 @@
-// An engine's own parameters, which aren't a checkpoint's: query, key and value projections are one tensor, gate and up another.
+// An engine's own parameters, which aren't a checkpoint's: query, key and value projections are one tensor, gate and up
+// another.
 #pragma once
 
 #include <string>

@@ -12,10 +12,14 @@ namespace {
 
 constexpr std::size_t kTopMax = 20;
 
-Error invalid(std::string message) { return Error{ErrorCode::invalid_argument, std::move(message)}; }
+Error invalid(std::string message) {
+  return Error{ErrorCode::invalid_argument, std::move(message)};
+}
 
 // Null where it isn't a number: JSON has no NaN.
-json::value number(float value) { return std::isfinite(value) ? json::value(static_cast<double>(value)) : json::value(nullptr); }
+json::value number(float value) {
+  return std::isfinite(value) ? json::value(static_cast<double>(value)) : json::value(nullptr);
+}
 
 Result<std::vector<int>> read_prompt(const json::value* text, const json::value* ids, const ModelShape& shape) {
   std::vector<int> prompt;
@@ -43,7 +47,9 @@ std::size_t read_count(const json::value& body, std::string_view key, std::size_
   return value && *value >= 0 ? std::min(static_cast<std::size_t>(*value), limit) : fallback;
 }
 
-json::array choice_row(const TokenChoice& choice) { return {number(choice.logprob), choice.token, nullptr}; }
+json::array choice_row(const TokenChoice& choice) {
+  return {number(choice.logprob), choice.token, nullptr};
+}
 
 json::object top_object(const TokenChoice& choice) {
   json::object top;
@@ -65,22 +71,28 @@ json::object completion_logprobs(const Generation& generation, std::size_t from)
     }
     offset += text.size();
   }
-  return {{"text_offset", std::move(offsets)}, {"token_logprobs", std::move(logprobs)}, {"tokens", std::move(tokens)}, {"top_logprobs", std::move(tops)}};
+  return {{"text_offset", std::move(offsets)},
+          {"token_logprobs", std::move(logprobs)},
+          {"tokens", std::move(tokens)},
+          {"top_logprobs", std::move(tops)}};
 }
 
 // vLLM's: null for the first token, then {"id": {logprob, rank, decoded_token}}.
 json::array completion_prompt_logprobs(const Generation& generation) {
   json::array rows{nullptr};
   for (const TokenChoice& choice : generation.prompt_choices) {
-    rows.push_back(json::object{{fmt::format("{}", choice.token),
-                                 json::object{{"logprob", number(choice.logprob)}, {"rank", nullptr}, {"decoded_token", decode_token(choice.token)}}}});
+    rows.push_back(
+        json::object{{fmt::format("{}", choice.token), json::object{{"logprob", number(choice.logprob)},
+                                                                    {"rank", nullptr},
+                                                                    {"decoded_token", decode_token(choice.token)}}}});
   }
   return rows;
 }
 
 json::object finish_object(const Generation& generation, Finish finish) {
   if (finish == Finish::stop) return {{"type", "stop"}, {"matched", kEndToken}};
-  if (finish == Finish::abort) return {{"type", "abort"}, {"message", "Aborted"}, {"status_code", nullptr}, {"err_type", nullptr}};
+  if (finish == Finish::abort)
+    return {{"type", "abort"}, {"message", "Aborted"}, {"status_code", nullptr}, {"err_type", nullptr}};
   return {{"type", "length"}, {"length", generation.output.size()}};
 }
 
@@ -121,7 +133,8 @@ Result<TextRequest> parse_completion(const json::value& body, const ModelShape& 
   request.model = find_string(body, "model").value_or("");
   if (const auto count = find_int(body, "logprobs")) {
     request.want_logprobs = true;
-    request.generation.top_count = static_cast<std::size_t>(std::max<std::int64_t>(1, std::min<std::int64_t>(*count, kTopMax)));
+    request.generation.top_count =
+        static_cast<std::size_t>(std::max<std::int64_t>(1, std::min<std::int64_t>(*count, kTopMax)));
   }
   if (const json::value* member = find(body, "prompt_logprobs"); member && !member->is_null()) {
     request.want_prompt_logprobs = true;
@@ -161,7 +174,8 @@ json::object generate_answer(const TextRequest& request, const Generation& gener
     json::array input, output, tops;
     if (request.want_prompt_logprobs) {
       const std::size_t from = *generation.request.prompt_logprobs_from;
-      if (from < generation.request.prompt.size()) input.push_back(json::array{nullptr, generation.request.prompt[from], nullptr});
+      if (from < generation.request.prompt.size())
+        input.push_back(json::array{nullptr, generation.request.prompt[from], nullptr});
       for (const TokenChoice& choice : generation.prompt_choices) input.push_back(choice_row(choice));
     }
     for (const TokenChoice& choice : generation.output) {
@@ -180,14 +194,18 @@ json::object generate_answer(const TextRequest& request, const Generation& gener
   return {{"text", output_text(generation)}, {"output_ids", std::move(ids)}, {"meta_info", std::move(meta)}};
 }
 
-json::object completion_answer(const TextRequest& request, const Generation& generation, std::optional<Finish> finish, std::size_t from) {
+json::object completion_answer(const TextRequest& request, const Generation& generation, std::optional<Finish> finish,
+                               std::size_t from) {
   json::object choice;
   choice["index"] = 0;
-  choice["text"] = (request.echo && from == 0 ? decode_tokens(generation.request.prompt) : "") + output_text(generation, from);
-  choice["logprobs"] = request.want_logprobs ? json::value(completion_logprobs(generation, from)) : json::value(nullptr);
+  choice["text"] =
+      (request.echo && from == 0 ? decode_tokens(generation.request.prompt) : "") + output_text(generation, from);
+  choice["logprobs"] =
+      request.want_logprobs ? json::value(completion_logprobs(generation, from)) : json::value(nullptr);
   choice["finish_reason"] = finish ? json::value(json::string(name(*finish))) : json::value(nullptr);
   choice["stop_reason"] = nullptr;
-  choice["prompt_logprobs"] = request.want_prompt_logprobs ? json::value(completion_prompt_logprobs(generation)) : json::value(nullptr);
+  choice["prompt_logprobs"] =
+      request.want_prompt_logprobs ? json::value(completion_prompt_logprobs(generation)) : json::value(nullptr);
   const std::size_t prompt = generation.request.prompt.size(), completion = generation.output.size();
   json::object answer;
   answer["id"] = generation.request.id;

@@ -6,8 +6,8 @@
 namespace weighlock::tiny {
 namespace {
 
-constexpr std::size_t kRunningMax = 64;       // requests in one step
-constexpr std::size_t kPrefillTokensMax = 64; // of one request in one step, so that a step stays short
+constexpr std::size_t kRunningMax = 64;        // requests in one step
+constexpr std::size_t kPrefillTokensMax = 64;  // of one request in one step, so that a step stays short
 
 }  // namespace
 
@@ -96,8 +96,10 @@ void Core::admit() {
     const auto generation = waiting_.front();
     waiting_.pop_front();
     const auto tokens = generation->tokens();
-    // The last token is always computed: its logits are what is asked for. So are prompt tokens whose logprobs are wanted.
-    const std::size_t limit = std::min(tokens.size() - 1, generation->request.prompt_logprobs_from.value_or(tokens.size()));
+    // The last token is always computed: its logits are what is asked for. So are prompt tokens whose logprobs are
+    // wanted.
+    const std::size_t limit =
+        std::min(tokens.size() - 1, generation->request.prompt_logprobs_from.value_or(tokens.size()));
     generation->cache = prefixes_.find(tokens, limit, model_->shape());
     if (generation->retractions == 0) generation->cached_tokens = generation->cache.length;
     running_.push_back(generation);
@@ -186,7 +188,9 @@ void Core::when_drained(std::function<void()> then) {
 
 void Core::load(Milliseconds delay, std::string directory, Loader loader, std::function<void(const LoadReport&)> then) {
   const auto report = std::make_shared<LoadReport>();
-  const auto job = [report, loader = std::move(loader), model = model_, dirt = dirt_] { *report = loader(*model, dirt); };
+  const auto job = [report, loader = std::move(loader), model = model_, dirt = dirt_] {
+    *report = loader(*model, dirt);
+  };
   const auto finish = [self = weak_from_this(), report, directory = std::move(directory), then = std::move(then)] {
     const auto core = self.lock();
     if (!core || core->dead_) return;

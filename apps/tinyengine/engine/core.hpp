@@ -1,10 +1,11 @@
 // The serial heart of one engine life: SGLang's scheduler, vLLM's engine core.
 //
-// It does one thing at a time: an operation (load, flush, ...) in the order of arrival, or one step of all running requests.
-// Operations go before steps. A caller that gives up takes nothing out of the queue.
+// It does one thing at a time: an operation (load, flush, ...) in the order of arrival, or one step of all running
+// requests. Operations go before steps. A caller that gives up takes nothing out of the queue.
 //
-// Thread rule: loop thread only; steps run on the pool while the core is busy. Ownership: held by a shared_ptr, so that work
-// on the pool outlives a death. After `die` every queued operation is dropped and every request ends with Finish::died.
+// Thread rule: loop thread only; steps run on the pool while the core is busy. Ownership: held by a shared_ptr, so that
+// work on the pool outlives a death. After `die` every queued operation is dropped and every request ends with
+// Finish::died.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ class Core : public std::enable_shared_from_this<Core> {
   Core(Loop& loop, Pool& pool, Settings settings, std::shared_ptr<const Llama> model, std::string directory);
 
   using Done = std::function<void()>;
-  // Queues `work`; the next operation starts when it has called its argument. `dropped` runs instead if the core dies first.
+  // Queues `work`; the next operation starts when it has called its argument. `dropped` runs instead if the core dies
+  // first.
   void submit(std::function<void(Done)> work, std::function<void()> dropped = {});
   // An operation that takes no time.
   void submit_quick(std::function<void()> work, std::function<void()> dropped = {});
@@ -81,7 +83,7 @@ class Core : public std::enable_shared_from_this<Core> {
     std::function<void()> dropped;
   };
 
-  void wake();  // goes on, from a fresh stack
+  void wake();                                   // goes on, from a fresh stack
   void when_thawed(std::function<void()> then);  // at once unless frozen
   void go_on();
   void start_operation();

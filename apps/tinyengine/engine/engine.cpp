@@ -23,11 +23,16 @@ Core::Settings core_settings(const EngineSettings& settings) {
 
 }  // namespace
 
-Engine::Engine(Loop& loop, Pool& pool, EngineSettings settings) : loop_(loop), pool_(pool), settings_(std::move(settings)) {}
+Engine::Engine(Loop& loop, Pool& pool, EngineSettings settings)
+    : loop_(loop), pool_(pool), settings_(std::move(settings)) {}
 
-Engine::~Engine() { kill(); }
+Engine::~Engine() {
+  kill();
+}
 
-std::string Engine::url() const { return fmt::format("http://{}:{}", settings_.host, settings_.port); }
+std::string Engine::url() const {
+  return fmt::format("http://{}:{}", settings_.host, settings_.port);
+}
 
 Status Engine::start() {
   WEIGHLOCK_CHECK(!alive(), "an engine is started once a life");
@@ -41,12 +46,14 @@ Status Engine::start() {
     return opened;
   }
   FrontContext context{loop_, core_, settings_, start_time_, log_, [this](Milliseconds delay) { die_later(delay); }};
-  front_ = settings_.dialect == DialectKind::sglang ? make_sglang_front(std::move(context)) : make_vllm_front(std::move(context));
+  front_ = settings_.dialect == DialectKind::sglang ? make_sglang_front(std::move(context))
+                                                    : make_vllm_front(std::move(context));
   return {};
 }
 
 Status Engine::listen() {
-  server_ = std::make_unique<HttpServer>(loop_, [this](HttpRequest request, Responder responder) { handle(std::move(request), std::move(responder)); });
+  server_ = std::make_unique<HttpServer>(
+      loop_, [this](HttpRequest request, Responder responder) { handle(std::move(request), std::move(responder)); });
   HttpServer::Settings at;
   at.host = settings_.host;
   at.port = settings_.port;
@@ -222,7 +229,9 @@ void Engine::handle_tiny(const HttpRequest& request, std::string_view path, cons
       if (Status started = restart(); !started) kill();
     });
   } else {
-    responder.respond(json_response(404, json::object{{"error", fmt::format("no route '{} {}' on this engine; is it dead?", request.method, path)}}));
+    responder.respond(json_response(
+        404,
+        json::object{{"error", fmt::format("no route '{} {}' on this engine; is it dead?", request.method, path)}}));
   }
 }
 

@@ -1,7 +1,8 @@
 // One engine on one port: its lives, its faults, and the /_tiny routes by which tests and demos steer it.
 //
-// Thread rule: loop thread only. Ownership: owns its server, front and core; `loop` and `pool` must outlive it. A death closes
-// the port and resets every connection; `restart` opens the same port with the start model, a new start time and label.
+// Thread rule: loop thread only. Ownership: owns its server, front and core; `loop` and `pool` must outlive it. A death
+// closes the port and resets every connection; `restart` opens the same port with the start model, a new start time and
+// label.
 //
 //   POST   /_tiny/faults   one fault (fault.hpp), or a list    DELETE /_tiny/faults
 //   GET    /_tiny/faults   those still to come                 GET /_tiny/log, DELETE /_tiny/log
@@ -63,7 +64,7 @@ class Engine {
   std::shared_ptr<Front> front_;
   std::unique_ptr<HttpServer> server_;
   double start_time_ = 0.0;
-  std::uint64_t life_ = 0;               // counts starts, so that a timer of an earlier life does nothing
+  std::uint64_t life_ = 0;  // counts starts, so that a timer of an earlier life does nothing
   std::shared_ptr<int> token_ = std::make_shared<int>(0);  // expires with the engine: posted work checks it
 };
 

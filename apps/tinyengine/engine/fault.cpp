@@ -8,10 +8,18 @@ namespace weighlock::tiny {
 namespace {
 
 constexpr std::pair<std::string_view, FaultKind> kWords[] = {
-    {"refuse", FaultKind::refuse},         {"reset_before", FaultKind::reset_before},   {"reset_after", FaultKind::reset_after},
-    {"hang", FaultKind::hang},             {"hang_after", FaultKind::hang_after},       {"drip", FaultKind::drip},
-    {"garbage", FaultKind::garbage},       {"success_false", FaultKind::success_false}, {"partial_load", FaultKind::partial_load},
-    {"die", FaultKind::die},               {"die_after", FaultKind::die_after},         {"slow", FaultKind::slow},
+    {"refuse", FaultKind::refuse},
+    {"reset_before", FaultKind::reset_before},
+    {"reset_after", FaultKind::reset_after},
+    {"hang", FaultKind::hang},
+    {"hang_after", FaultKind::hang_after},
+    {"drip", FaultKind::drip},
+    {"garbage", FaultKind::garbage},
+    {"success_false", FaultKind::success_false},
+    {"partial_load", FaultKind::partial_load},
+    {"die", FaultKind::die},
+    {"die_after", FaultKind::die_after},
+    {"slow", FaultKind::slow},
 };
 constexpr std::string_view kStatusPrefix = "status_";
 
@@ -29,7 +37,8 @@ std::optional<int> status_of(std::string_view word) {
 
 Result<Fault> parse_fault(const json::value& body) {
   const auto word = find_string(body, "fault");
-  if (!word) return Error{ErrorCode::invalid_argument, "a fault needs 'fault': refuse, reset_before, status_500, slow, ..."};
+  if (!word)
+    return Error{ErrorCode::invalid_argument, "a fault needs 'fault': refuse, reset_before, status_500, slow, ..."};
   Fault fault;
   fault.word = *word;
   if (const auto status = status_of(*word)) {
@@ -71,7 +80,8 @@ std::optional<Fault> FaultBoard::take(std::string_view route) {
 json::array FaultBoard::listing() const {
   json::array list;
   for (const Fault& fault : faults_) {
-    list.push_back(json::object{{"route", fault.route}, {"fault", fault.word}, {"times", fault.times}, {"delay_ms", fault.delay.count()}});
+    list.push_back(json::object{
+        {"route", fault.route}, {"fault", fault.word}, {"times", fault.times}, {"delay_ms", fault.delay.count()}});
   }
   return list;
 }

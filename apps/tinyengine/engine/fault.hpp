@@ -1,7 +1,8 @@
 // Faults that tests and demos switch on, by route and for a number of calls.
 //
-// Values and one list; loop thread only. JSON: {"route":"/pause_generation","fault":"status_500","times":1,"delay_ms":0,
-// "message":"..."}. Route "*" is every route but /_tiny. `times` -1 is for ever.
+// Values and one list; loop thread only. JSON:
+// {"route":"/pause_generation","fault":"status_500","times":1,"delay_ms":0, "message":"..."}. Route "*" is every route
+// but /_tiny. `times` -1 is for ever.
 #pragma once
 
 #include <optional>

@@ -17,10 +17,18 @@ class Faults : public testing::Test {
     settings.timings = quick_timings();
     return rig.start(settings);
   }
-  void set(int port, const std::string& body) { ASSERT_EQ(call(port, "POST", "/_tiny/faults", body).status, 200) << body; }
-  std::string load_body(const std::string& name) { return R"({"model_path":")" + models(name) + R"(","weight_version":"2"})"; }
-  Answer load(int port, const CallOptions& options = {}) { return call(port, "POST", "/update_weights_from_disk", load_body("v2"), options); }
-  std::string state(int port, const std::string& member) { return call(port, "GET", "/_tiny/state").text("/" + member); }
+  void set(int port, const std::string& body) {
+    ASSERT_EQ(call(port, "POST", "/_tiny/faults", body).status, 200) << body;
+  }
+  std::string load_body(const std::string& name) {
+    return R"({"model_path":")" + models(name) + R"(","weight_version":"2"})";
+  }
+  Answer load(int port, const CallOptions& options = {}) {
+    return call(port, "POST", "/update_weights_from_disk", load_body("v2"), options);
+  }
+  std::string state(int port, const std::string& member) {
+    return call(port, "GET", "/_tiny/state").text("/" + member);
+  }
   static std::string summary(const Answer& answer) {
     if (answer.ending != Ending::answered) return answer.ending == Ending::reset ? "reset" : "timeout";
     return std::to_string(answer.status) + (answer.status == 200 ? " " + answer.text("/success") : "");
@@ -34,14 +42,16 @@ class Faults : public testing::Test {
 };
 
 TEST_F(Faults, faults_before_leave_the_weights_and_count_down) {
-  for (const std::string word : {"reset_before", "status_500", "status_400", "success_false", "garbage", "hang", "refuse"}) {
+  for (const std::string word :
+       {"reset_before", "status_500", "status_400", "success_false", "garbage", "hang", "refuse"}) {
     const int port = start();
     set(port, load_fault(word));
     const Answer answer = load(port, within(50));
     EXPECT_EQ(state(port, "label"), "default") << word;
-    const std::map<std::string, std::string> seen = {{"reset_before", "reset"}, {"refuse", "reset"}, {"hang", "timeout"},
-                                                     {"status_500", "500"},      {"status_400", "400"},
-                                                     {"success_false", "200 false"}, {"garbage", "200 "}};
+    const std::map<std::string, std::string> seen = {{"reset_before", "reset"}, {"refuse", "reset"},
+                                                     {"hang", "timeout"},       {"status_500", "500"},
+                                                     {"status_400", "400"},     {"success_false", "200 false"},
+                                                     {"garbage", "200 "}};
     EXPECT_EQ(summary(answer), seen.at(word));
     EXPECT_TRUE(load(port).ok()) << word << " was for one call";
   }
@@ -53,7 +63,10 @@ TEST_F(Faults, faults_after_have_applied_the_load) {
     set(port, load_fault(word));
     const Answer answer = load(port, within(1000));
     EXPECT_TRUE(comes_true([&] { return state(port, "label") == "2"; })) << word;
-    EXPECT_EQ(answer.ending, word == "reset_after" ? Ending::reset : word == "hang_after" ? Ending::timeout : Ending::answered) << word;
+    EXPECT_EQ(answer.ending, word == "reset_after"  ? Ending::reset
+                             : word == "hang_after" ? Ending::timeout
+                                                    : Ending::answered)
+        << word;
   }
 }
 
@@ -65,7 +78,9 @@ TEST_F(Faults, a_partial_load_reports_success_and_serves_a_mix) {
   EXPECT_EQ(state(port, "told_label"), "2");
   const int other = start(DialectKind::vllm);
   set(other, R"({"route":"/collective_rpc","fault":"partial_load"})");
-  EXPECT_TRUE(call(other, "POST", "/collective_rpc", R"({"method":"reload_weights","kwargs":{"weights_path":")" + models("v2") + "\"}}").ok());
+  EXPECT_TRUE(call(other, "POST", "/collective_rpc",
+                   R"({"method":"reload_weights","kwargs":{"weights_path":")" + models("v2") + "\"}}")
+                  .ok());
   EXPECT_EQ(state(other, "mixed"), "true");
 }
 
@@ -73,7 +88,8 @@ TEST_F(Faults, a_slow_load_holds_the_queue_and_overlapping_loads_are_flagged) {
   const int port = start();
   set(port, load_fault("slow", R"(,"delay_ms":100)"));
   auto first = call_later(port, "POST", "/update_weights_from_disk", load_body("v2"));
-  ASSERT_TRUE(comes_true([&] { return call(port, "GET", "/_tiny/log").text("/0/target") == "/update_weights_from_disk"; }));
+  ASSERT_TRUE(
+      comes_true([&] { return call(port, "GET", "/_tiny/log").text("/0/target") == "/update_weights_from_disk"; }));
   auto second = call_later(port, "POST", "/update_weights_from_disk", load_body("v3"));
   EXPECT_EQ(call(port, "GET", "/server_info", "", within(30)).ending, Ending::timeout);
   EXPECT_TRUE(first.get().ok());
@@ -121,7 +137,8 @@ TEST_F(Faults, a_kill_in_the_middle_of_generation_and_load_is_survived) {
   const int port = start();
   set(port, load_fault("slow", R"(,"delay_ms":50)"));
   auto loading = call_later(port, "POST", "/update_weights_from_disk", load_body("v2"));
-  auto generating = call_later(port, "POST", "/generate", R"({"text":"w","sampling_params":{"max_new_tokens":4000,"ignore_eos":true}})");
+  auto generating = call_later(port, "POST", "/generate",
+                               R"({"text":"w","sampling_params":{"max_new_tokens":4000,"ignore_eos":true}})");
   ASSERT_TRUE(comes_true([&] { return call(port, "GET", "/_tiny/log").text("/1/number") == "1"; }));
   rig.on_loop([&] { rig.engine(port).kill(); });
   EXPECT_EQ(loading.get().ending, Ending::reset);

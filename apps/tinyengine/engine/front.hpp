@@ -1,6 +1,7 @@
 // The HTTP face of an engine: what SGLang's and vLLM's server processes do around the core.
 //
-// A front lives as long as its core. Thread rule: loop thread only. Fronts are held by shared_ptr, because answers come later.
+// A front lives as long as its core. Thread rule: loop thread only. Fronts are held by shared_ptr, because answers come
+// later.
 #pragma once
 
 #include <functional>

@@ -16,10 +16,13 @@ TokenChoice choose(const std::vector<float>& logits, int token, std::size_t top_
   if (count == 0) return choice;
   std::vector<int> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto better = [&](int a, int b) { return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)]; };
+  const auto better = [&](int a, int b) {
+    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+  };
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), better);
   const float offset = choice.logprob - logits[static_cast<std::size_t>(token)];
-  for (std::size_t i = 0; i < count; ++i) choice.top.emplace_back(order[i], logits[static_cast<std::size_t>(order[i])] + offset);
+  for (std::size_t i = 0; i < count; ++i)
+    choice.top.emplace_back(order[i], logits[static_cast<std::size_t>(order[i])] + offset);
   return choice;
 }
 
@@ -27,10 +30,14 @@ TokenChoice choose(const std::vector<float>& logits, int token, std::size_t top_
 
 std::string_view name(Finish finish) {
   switch (finish) {
-    case Finish::stop: return "stop";
-    case Finish::length: return "length";
-    case Finish::abort: return "abort";
-    case Finish::died: return "error";
+    case Finish::stop:
+      return "stop";
+    case Finish::length:
+      return "length";
+    case Finish::abort:
+      return "abort";
+    case Finish::died:
+      return "error";
   }
   return "";
 }
@@ -100,7 +107,8 @@ void PrefixCache::keep(std::vector<int> tokens, KvCache cache) {
   if (cache.length == 0) return;
   std::erase_if(entries_, [&](const Entry& entry) {  // an older computation of the same tokens is superseded
     return entry.cache.length <= cache.length &&
-           std::equal(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(entry.cache.length), entry.tokens.begin());
+           std::equal(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(entry.cache.length),
+                      entry.tokens.begin());
   });
   entries_.push_front({std::move(tokens), std::move(cache)});
   if (entries_.size() > kEntriesMax) entries_.pop_back();

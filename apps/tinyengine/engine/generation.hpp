@@ -51,8 +51,8 @@ struct Generation {
   KvCache cache;
   std::optional<Finish> finish;
 
-  std::function<void(const Generation&)> on_token;          // may be empty
-  std::function<void(const Generation&, Finish)> on_end;    // called once, on the loop
+  std::function<void(const Generation&)> on_token;        // may be empty
+  std::function<void(const Generation&, Finish)> on_end;  // called once, on the loop
 
   std::vector<int> tokens() const;  // prompt and output
   std::vector<int> output_tokens() const;
@@ -62,7 +62,8 @@ struct Generation {
   void retract();
 };
 
-// Keys and values by token prefix. It knows nothing of weights: what isn't flushed after a load is served stale, as engines do.
+// Keys and values by token prefix. It knows nothing of weights: what isn't flushed after a load is served stale, as
+// engines do.
 class PrefixCache {
  public:
   // `block`: only whole blocks of so many tokens are found again (vLLM 16, SGLang 1).

@@ -11,11 +11,14 @@ namespace {
 using Kind = CheckpointFailure::Kind;
 
 const ModelTensor* spec_of(const std::vector<ModelTensor>& specs, const std::string& name) {
-  const auto found = std::find_if(specs.begin(), specs.end(), [&](const ModelTensor& spec) { return spec.name == name; });
+  const auto found =
+      std::find_if(specs.begin(), specs.end(), [&](const ModelTensor& spec) { return spec.name == name; });
   return found == specs.end() ? nullptr : &*found;
 }
 
-void cut_to_half(CheckpointContent& content) { content.tensors.resize(content.tensors.size() / 2); }
+void cut_to_half(CheckpointContent& content) {
+  content.tensors.resize(content.tensors.size() / 2);
+}
 
 std::shared_ptr<const Llama> rebuilt(const Llama& served, ServedTensors tensors) {
   auto model = Llama::make(served.shape(), std::move(tensors));
@@ -23,7 +26,8 @@ std::shared_ptr<const Llama> rebuilt(const Llama& served, ServedTensors tensors)
   return *std::move(model);
 }
 
-// SGLang's loader copies what fits into the parameter's place and says nothing: rows and columns beyond either shape stay.
+// SGLang's loader copies what fits into the parameter's place and says nothing: rows and columns beyond either shape
+// stay.
 std::shared_ptr<const ServedTensor> overlaid(const ServedTensor& old, const ServedTensor& strange) {
   auto result = std::make_shared<ServedTensor>(old);
   result->source = strange.source + " (another shape)";
@@ -33,7 +37,8 @@ std::shared_ptr<const ServedTensor> overlaid(const ServedTensor& old, const Serv
   const std::uint64_t rows = std::min(old.values.size() / old_columns, strange.values.size() / new_columns);
   for (std::uint64_t row = 0; row < rows; ++row) {
     const auto from = strange.values.begin() + static_cast<std::ptrdiff_t>(row * new_columns);
-    std::copy_n(from, std::min(old_columns, new_columns), result->values.begin() + static_cast<std::ptrdiff_t>(row * old_columns));
+    std::copy_n(from, std::min(old_columns, new_columns),
+                result->values.begin() + static_cast<std::ptrdiff_t>(row * old_columns));
   }
   result->tensor.bytes = encode_values(old.tensor.dtype, result->values).value_or(old.tensor.bytes);
   return result;
@@ -42,7 +47,8 @@ std::shared_ptr<const ServedTensor> overlaid(const ServedTensor& old, const Serv
 std::string sglang_failure(const CheckpointFailure& failure, const std::string& directory) {
   if (failure.kind == Kind::missing_directory) {
     return fmt::format(
-        "Failed to get weights iterator: Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end "
+        "Failed to get weights iterator: Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start "
+        "or end "
         "with '-' or '.' and the maximum length is 96: '{}'..",
         directory);
   }
@@ -52,7 +58,8 @@ std::string sglang_failure(const CheckpointFailure& failure, const std::string& 
 std::string vllm_failure(const CheckpointFailure& failure) {
   switch (failure.kind) {
     case Kind::missing_directory:
-      return "Repo id must be in the form 'repo_name' or 'namespace/repo_name': '<path>'. Use `repo_type` argument if needed.";
+      return "Repo id must be in the form 'repo_name' or 'namespace/repo_name': '<path>'. Use `repo_type` argument if "
+             "needed.";
     case Kind::no_weights:
       return "Cannot find any model weights with `<path>`";
     case Kind::missing_shard:
@@ -63,11 +70,13 @@ std::string vllm_failure(const CheckpointFailure& failure) {
   return "Error while deserializing header: incomplete metadata, file not fully covered";
 }
 
-std::string size_text(const std::vector<std::uint64_t>& shape) { return fmt::format("torch.Size([{}])", fmt::join(shape, ", ")); }
+std::string size_text(const std::vector<std::uint64_t>& shape) {
+  return fmt::format("torch.Size([{}])", fmt::join(shape, ", "));
+}
 
 // vLLM stops at the first tensor that it can't place; those before it stay applied.
-std::string apply_as_vllm(const Llama& served, std::vector<Tensor> tensors, const std::string& source, ServedTensors& result,
-                          Dirt& dirt) {
+std::string apply_as_vllm(const Llama& served, std::vector<Tensor> tensors, const std::string& source,
+                          ServedTensors& result, Dirt& dirt) {
   const auto specs = tensor_specs(served.shape());
   std::set<std::string> seen;
   for (Tensor& tensor : tensors) {

@@ -1,5 +1,5 @@
-// What each engine does with a checkpoint, as measured: which files it takes, which it takes wrongly, and what is left of the
-// served weights after a failure (contracts: SGLang 1.1, vLLM 6).
+// What each engine does with a checkpoint, as measured: which files it takes, which it takes wrongly, and what is left
+// of the served weights after a failure (contracts: SGLang 1.1, vLLM 6).
 //
 // Thread rule: pure functions over values plus file reads; run on a pool.
 #pragma once

@@ -29,7 +29,8 @@ HttpResponse json_response(int status, const json::value& body) {
 
 Reply::Reply(Loop& loop, Responder responder, std::optional<Fault> fault, std::function<void()> die,
              std::function<void(int)> ended)
-    : state_(std::make_shared<State>(State{loop, std::move(responder), std::move(fault), std::move(die), std::move(ended)})) {}
+    : state_(std::make_shared<State>(
+          State{loop, std::move(responder), std::move(fault), std::move(die), std::move(ended)})) {}
 
 void Reply::send(HttpResponse response) const {
   if (std::exchange(state_->sent, true)) return;
@@ -37,7 +38,8 @@ void Reply::send(HttpResponse response) const {
   if (kind == FaultKind::reset_after || kind == FaultKind::hang_after || kind == FaultKind::die_after) {
     state_->end(0);
     if (kind == FaultKind::reset_after) state_->responder.reset();
-    if (kind != FaultKind::reset_after) state_->responder.hang();  // die_after: until the connection goes with the engine
+    if (kind != FaultKind::reset_after)
+      state_->responder.hang();  // die_after: until the connection goes with the engine
     if (kind == FaultKind::die_after) state_->die();
     return;
   }
@@ -57,13 +59,18 @@ void Reply::send(HttpResponse response) const {
   }
 }
 
-void Reply::send_json(int status, const json::value& body) const { send(json_response(status, body)); }
+void Reply::send_json(int status, const json::value& body) const {
+  send(json_response(status, body));
+}
 
-void Reply::send_text(int status, std::string body) const { send({status, {{"Server", "uvicorn"}}, std::move(body)}); }
+void Reply::send_text(int status, std::string body) const {
+  send({status, {{"Server", "uvicorn"}}, std::move(body)});
+}
 
 void Reply::begin_stream() const {
   if (std::exchange(state_->sent, true)) return;
-  state_->responder.begin_stream({200, {{"Content-Type", "text/event-stream; charset=utf-8"}, {"Server", "uvicorn"}}, ""});
+  state_->responder.begin_stream(
+      {200, {{"Content-Type", "text/event-stream; charset=utf-8"}, {"Server", "uvicorn"}}, ""});
 }
 
 void Reply::event(std::string_view data) const {
@@ -75,8 +82,12 @@ void Reply::end_stream() const {
   state_->responder.end_stream();
 }
 
-void Reply::on_closed(std::function<void()> then) const { state_->responder.on_closed(std::move(then)); }
+void Reply::on_closed(std::function<void()> then) const {
+  state_->responder.on_closed(std::move(then));
+}
 
-std::shared_ptr<const bool> Reply::is_sent() const { return {state_, &state_->sent}; }
+std::shared_ptr<const bool> Reply::is_sent() const {
+  return {state_, &state_->sent};
+}
 
 }  // namespace weighlock::tiny

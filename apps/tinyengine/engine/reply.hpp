@@ -19,7 +19,8 @@ namespace weighlock::tiny {
 class Reply {
  public:
   // `die` is called where a fault says die_after; `ended` with the status that was sent, 0 where none was.
-  Reply(Loop& loop, Responder responder, std::optional<Fault> fault, std::function<void()> die, std::function<void(int)> ended);
+  Reply(Loop& loop, Responder responder, std::optional<Fault> fault, std::function<void()> die,
+        std::function<void(int)> ended);
 
   void send(HttpResponse response) const;
   void send_json(int status, const json::value& body) const;

@@ -18,7 +18,8 @@ std::uint64_t RequestLog::begin(Instant now, const HttpRequest& request, std::st
 }
 
 RequestLog::Entry* RequestLog::find(std::uint64_t number) {
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.number == number; });
+  const auto found =
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.number == number; });
   return found == entries_.end() ? nullptr : &*found;
 }
 

@@ -22,8 +22,8 @@ class RequestLog {
   std::uint64_t begin(Instant now, const HttpRequest& request, std::string fault);
   void end(std::uint64_t number, Instant now, int status);  // 0: it ended without an answer
 
-  // A load is in flight from its arrival until it has ended inside the engine, whether or not its caller still waits. The
-  // later of two that overlap is flagged.
+  // A load is in flight from its arrival until it has ended inside the engine, whether or not its caller still waits.
+  // The later of two that overlap is flagged.
   void load_begins(std::uint64_t number);
   void load_ends();
   void forget_loads() { loads_in_flight_ = 0; }  // the engine died

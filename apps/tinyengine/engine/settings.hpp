@@ -21,9 +21,12 @@ struct EngineTimings {
   Milliseconds step_least{0};         // a generation step takes at least so long
 
   EngineTimings scaled(double factor) const {
-    const auto by = [factor](Milliseconds m) { return Milliseconds{static_cast<std::int64_t>(static_cast<double>(m.count()) * factor)}; };
+    const auto by = [factor](Milliseconds m) {
+      return Milliseconds{static_cast<std::int64_t>(static_cast<double>(m.count()) * factor)};
+    };
     EngineTimings t = *this;
-    for (Milliseconds* m : {&t.pause_poll, &t.health_poll, &t.health_limit, &t.sglang_death, &t.vllm_death, &t.hub_lookup, &t.server_info}) {
+    for (Milliseconds* m : {&t.pause_poll, &t.health_poll, &t.health_limit, &t.sglang_death, &t.vllm_death,
+                            &t.hub_lookup, &t.server_info}) {
       *m = by(*m);
     }
     return t;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr Milliseconds kFlushPoll{20};
 
-const std::set<std::string_view> kLoadFormats = {"auto", "pt", "safetensors", "npcache", "sharded_state", "layered", "mistral"};
+const std::set<std::string_view> kLoadFormats = {"auto",          "pt",      "safetensors", "npcache",
+                                                 "sharded_state", "layered", "mistral"};
 
 bool has_method(std::string_view methods, std::string_view method) {
   const std::size_t at = methods.find(method);
@@ -23,10 +24,14 @@ json::object update_answer(bool success, std::string message) {
 
 }  // namespace
 
-std::shared_ptr<Front> make_sglang_front(FrontContext context) { return std::make_shared<SglangFront>(std::move(context)); }
+std::shared_ptr<Front> make_sglang_front(FrontContext context) {
+  return std::make_shared<SglangFront>(std::move(context));
+}
 
 HttpResponse sglang_error(const std::string& message) {
-  return json_response(400, json::object{{"object", "error"}, {"message", message}, {"type", "Bad Request"}, {"param", nullptr}, {"code", 400}});
+  return json_response(
+      400, json::object{
+               {"object", "error"}, {"message", message}, {"type", "Bad Request"}, {"param", nullptr}, {"code", 400}});
 }
 
 SglangFront::SglangFront(FrontContext context) : context_(std::move(context)) {
@@ -69,7 +74,8 @@ bool SglangFront::allowed(const Call& call, Access access) const {
 }
 
 void SglangFront::handle(Call call, Reply reply) {
-  const auto route = std::find_if(routes().begin(), routes().end(), [&](const Route& r) { return r.path == call.path; });
+  const auto route =
+      std::find_if(routes().begin(), routes().end(), [&](const Route& r) { return r.path == call.path; });
   if (route == routes().end()) {
     reply.send_json(404, json::object{{"detail", "Not Found"}});
     return;
@@ -86,12 +92,14 @@ void SglangFront::handle(Call call, Reply reply) {
   if (!call.request.body.empty()) {
     auto parsed = parse_json(call.request.body, "request body");
     if (!parsed || !parsed->is_object()) {
-      reply.send(sglang_error("1 validation error:\n  {'type': 'json_invalid', 'loc': ('body', 0), 'msg': 'JSON decode error'}"));
+      reply.send(sglang_error(
+          "1 validation error:\n  {'type': 'json_invalid', 'loc': ('body', 0), 'msg': 'JSON decode error'}"));
       return;
     }
     body = *std::move(parsed);
   } else if (route->body_required) {
-    reply.send(sglang_error("1 validation error:\n  {'type': 'missing', 'loc': ('body',), 'msg': 'Field required', 'input': None}"));
+    reply.send(sglang_error(
+        "1 validation error:\n  {'type': 'missing', 'loc': ('body',), 'msg': 'Field required', 'input': None}"));
     return;
   }
   (this->*route->member)(call, body, reply);
@@ -115,7 +123,9 @@ void SglangFront::ask_core(const Reply& reply, std::function<void()> work) {
 void SglangFront::pause(const Call&, const json::value& body, const Reply& reply) {
   const auto mode = find(body, "mode") ? find_string(body, "mode") : std::optional<std::string_view>("abort");
   if (!mode || (*mode != "abort" && *mode != "retract" && *mode != "in_place")) {
-    reply.send(sglang_error("1 validation error:\n  {'type': 'literal_error', 'loc': ('body', 'mode'), 'msg': \"Input should be 'abort', 'retract' or 'in_place'\"}"));
+    reply.send(
+        sglang_error("1 validation error:\n  {'type': 'literal_error', 'loc': ('body', 'mode'), 'msg': \"Input should "
+                     "be 'abort', 'retract' or 'in_place'\"}"));
     return;
   }
   paused_ = true;
@@ -152,7 +162,8 @@ void SglangFront::resume(const Call&, const json::value&, const Reply& reply) {
 void SglangFront::update_from_disk(const Call& call, const json::value& body, const Reply& reply) {
   const json::value* version = find(body, "weight_version");
   if (!find_string(body, "model_path") || (version && !version->is_null() && !version->is_string())) {
-    reply.send(sglang_error("1 validation error:\n  {'type': 'string_type', 'loc': ('body',), 'msg': 'Input should be a valid string'}"));
+    reply.send(sglang_error(
+        "1 validation error:\n  {'type': 'string_type', 'loc': ('body',), 'msg': 'Input should be a valid string'}"));
     return;
   }
   context_.log.load_begins(call.log_number);
@@ -195,7 +206,8 @@ void SglangFront::load(const Call& call, const json::value& body, const Reply& r
       LoadReport report;
       report.model = Llama::make(served.shape(), served.tensors()).value();
       report.fatal = format != "dummy";
-      report.text = format == "dummy" ? "Failed to get model loader: <sglang.srt.model_loader.loader.DummyModelLoader object at 0x7f0000000000>."
+      report.text = format == "dummy" ? "Failed to get model loader: <sglang.srt.model_loader.loader.DummyModelLoader "
+                                        "object at 0x7f0000000000>."
                                       : fmt::format("'{}' is not a valid LoadFormat", format);
       return report;
     };
@@ -203,12 +215,13 @@ void SglangFront::load(const Call& call, const json::value& body, const Reply& r
   const Milliseconds delay = context_.settings.timings.load + call.load_delay;
   context_.core->submit(
       [front = self(), delay, directory, loader, body, reply, finished](Core::Done done) {
-        front->context_.core->load(delay, directory, loader, [front, body, reply, finished, done](const LoadReport& report) {
-          front->context_.log.load_ends();
-          front->loaded(body, report, reply);
-          done();
-          finished();
-        });
+        front->context_.core->load(delay, directory, loader,
+                                   [front, body, reply, finished, done](const LoadReport& report) {
+                                     front->context_.log.load_ends();
+                                     front->loaded(body, report, reply);
+                                     done();
+                                     finished();
+                                   });
       },
       [front = self(), reply] { front->hold(reply); });
 }
@@ -227,8 +240,11 @@ void SglangFront::loaded(const json::value& body, const LoadReport& report, cons
   if (version) context_.core->set_label(std::string(*version));
   if (find_bool(body, "flush_cache").value_or(true)) {
     if (context_.core->running() > 0) {
-      reply.send_json(400, update_answer(false, "Weights were updated, but the cache was not flushed because requests are still running or "
-                                                "queued. Retract or finish them, then call /flush_cache."));
+      reply.send_json(
+          400,
+          update_answer(false,
+                        "Weights were updated, but the cache was not flushed because requests are still running or "
+                        "queued. Retract or finish them, then call /flush_cache."));
       return;
     }
     context_.core->clear_prefixes();
@@ -236,8 +252,10 @@ void SglangFront::loaded(const json::value& body, const LoadReport& report, cons
   directory_ = served_name_ = *find_string(body, "model_path");
   if (version) label_ = *version;
   if (const auto format = find_string(body, "load_format")) load_format_ = json::string(*format);
-  reply.send_json(200, update_answer(true, version ? fmt::format("Succeeded to update model weights. Weight version updated to {}.", *version)
-                                                   : "Succeeded to update model weights."));
+  reply.send_json(
+      200, update_answer(
+               true, version ? fmt::format("Succeeded to update model weights. Weight version updated to {}.", *version)
+                             : "Succeeded to update model weights."));
 }
 
 void SglangFront::scheduler_died() {
@@ -248,7 +266,9 @@ void SglangFront::scheduler_died() {
 void SglangFront::update_label(const Call&, const json::value& body, const Reply& reply) {
   const auto version = find_string(body, "new_version");
   if (!version) {
-    reply.send(sglang_error("1 validation error:\n  {'type': 'string_type', 'loc': ('body', 'new_version'), 'msg': 'Input should be a valid string'}"));
+    reply.send(
+        sglang_error("1 validation error:\n  {'type': 'string_type', 'loc': ('body', 'new_version'), 'msg': 'Input "
+                     "should be a valid string'}"));
     return;
   }
   const bool abort = find_bool(body, "abort_all_requests").value_or(true);
@@ -256,7 +276,9 @@ void SglangFront::update_label(const Call&, const json::value& body, const Reply
     if (abort) front->context_.core->abort_all();
     front->context_.core->set_label(label);
     front->label_ = label;
-    reply.send_json(200, json::object{{"success", true}, {"message", fmt::format("Weight version updated to {}", label)}, {"new_version", label}});
+    reply.send_json(200, json::object{{"success", true},
+                                      {"message", fmt::format("Weight version updated to {}", label)},
+                                      {"new_version", label}});
   });
 }
 
@@ -265,7 +287,9 @@ void SglangFront::flush(const Call& call, const json::value&, const Reply& reply
   char* end = nullptr;
   const double seconds = std::strtod(given.c_str(), &end);
   if (given.empty() || *end != '\0' || seconds < 0) {
-    reply.send(sglang_error("1 validation error:\n  {'type': 'greater_than_equal', 'loc': ('query', 'timeout'), 'msg': 'Input should be greater than or equal to 0'}"));
+    reply.send(
+        sglang_error("1 validation error:\n  {'type': 'greater_than_equal', 'loc': ('query', 'timeout'), 'msg': 'Input "
+                     "should be greater than or equal to 0'}"));
     return;
   }
   if (flushing_) {
@@ -283,8 +307,10 @@ void SglangFront::flush_when_idle(Instant deadline, const Reply& reply) {
     if (core.running() == 0) {
       core.clear_prefixes();
       front->flushing_ = false;
-      reply.send_text(200, "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, the "
-                           "operation will not be performed.)\n");
+      reply.send_text(200,
+                      "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting "
+                      "requests, the "
+                      "operation will not be performed.)\n");
     } else if (front->context_.loop.now() < deadline) {
       front->context_.loop.after(kFlushPoll, [weak = front->weak_from_this(), deadline, reply] {
         if (const auto alive = weak.lock()) alive->flush_when_idle(deadline, reply);

@@ -1,7 +1,7 @@
 // SGLang 0.5.23 as it was measured (contracts/sglang.md): the HTTP process around the scheduler.
 //
-// The HTTP process keeps the pause flag, the labels that /model_info tells, and a lock between requests and updates: an update
-// outside a pause waits for running requests while new ones queue behind it. All else asks the core.
+// The HTTP process keeps the pause flag, the labels that /model_info tells, and a lock between requests and updates: an
+// update outside a pause waits for running requests while new ones queue behind it. All else asks the core.
 #pragma once
 
 #include <deque>

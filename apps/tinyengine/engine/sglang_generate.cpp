@@ -10,7 +10,10 @@ namespace weighlock::tiny {
 
 void SglangFront::generate(const Call&, const json::value& body, const Reply& reply) {
   if (const auto adapter = find_string(body, "lora_path")) {
-    reply.send_json(400, json::object{{"error", json::object{{"message", fmt::format("Got LoRA adapter that has never been loaded: {}", *adapter)}}}});
+    reply.send_json(
+        400,
+        json::object{{"error", json::object{{"message", fmt::format("Got LoRA adapter that has never been loaded: {}",
+                                                                    *adapter)}}}});
     return;
   }
   auto request = parse_generate(body, context_.core->model()->shape());
@@ -37,7 +40,8 @@ void SglangFront::serve_text(TextRequest request, const Reply& reply, bool opena
   generation->request = shared->generation;
   known_[generation->request.id] = generation;
   if (shared->stream) stream_text(generation, shared, reply, openai);
-  generation->on_end = [weak = weak_from_this(), shared, reply, openai, began = std::chrono::steady_clock::now()](const Generation& ended, Finish finish) {
+  generation->on_end = [weak = weak_from_this(), shared, reply, openai, began = std::chrono::steady_clock::now()](
+                           const Generation& ended, Finish finish) {
     const auto front = weak.lock();
     if (!front) return;
     front->known_.erase(shared->generation.id);
@@ -47,8 +51,9 @@ void SglangFront::serve_text(TextRequest request, const Reply& reply, bool opena
     }
     front->leave();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    const json::object answer = openai ? completion_answer(*shared, ended, finish)
-                                       : generate_answer(*shared, ended, finish, front->context_.core->label(), took.count());
+    const json::object answer =
+        openai ? completion_answer(*shared, ended, finish)
+               : generate_answer(*shared, ended, finish, front->context_.core->label(), took.count());
     if (!shared->stream) {
       reply.send_json(200, answer);
       return;
@@ -63,15 +68,17 @@ void SglangFront::serve_text(TextRequest request, const Reply& reply, bool opena
   enter(std::move(generation));
 }
 
-void SglangFront::stream_text(const std::shared_ptr<Generation>& generation, const std::shared_ptr<TextRequest>& request,
-                              const Reply& reply, bool openai) {
+void SglangFront::stream_text(const std::shared_ptr<Generation>& generation,
+                              const std::shared_ptr<TextRequest>& request, const Reply& reply, bool openai) {
   reply.begin_stream();
-  generation->on_token = [weak = weak_from_this(), request, reply, openai, sent = std::size_t{0}](const Generation& now) mutable {
+  generation->on_token = [weak = weak_from_this(), request, reply, openai,
+                          sent = std::size_t{0}](const Generation& now) mutable {
     const auto front = weak.lock();
     if (!front || now.output.size() == sent) return;
     // SGLang's own events repeat the text so far; OpenAI's hold what is new.
-    const json::object event = openai ? completion_answer(*request, now, std::nullopt, sent)
-                                      : generate_answer(*request, now, std::nullopt, front->context_.core->label(), 0.0);
+    const json::object event = openai
+                                   ? completion_answer(*request, now, std::nullopt, sent)
+                                   : generate_answer(*request, now, std::nullopt, front->context_.core->label(), 0.0);
     sent = now.output.size();
     reply.event(json::serialize(event));
   };

@@ -12,7 +12,8 @@ constexpr std::size_t kRowsMax = 100;  // truncate_size's default
 
 json::array floats(const std::vector<float>& values, std::size_t begin, std::size_t count) {
   json::array list;
-  for (std::size_t i = begin; i < std::min(begin + count, values.size()); ++i) list.push_back(static_cast<double>(values[i]));
+  for (std::size_t i = begin; i < std::min(begin + count, values.size()); ++i)
+    list.push_back(static_cast<double>(values[i]));
   return list;
 }
 
@@ -98,7 +99,8 @@ void SglangFront::server_info(const Call&, const json::value&, const Reply& repl
     info["dp_size"] = 1;
     info["pp_size"] = 1;
     info["tokenizer_worker_num"] = 1;
-    info["served_model_name"] = settings.served_model_name.empty() ? settings.model_directory : settings.served_model_name;
+    info["served_model_name"] =
+        settings.served_model_name.empty() ? settings.model_directory : settings.served_model_name;
     info["internal_states"] = json::array{json::object{{"num_running_reqs", front->context_.core->running()}}};
     info["version"] = "0.5.23";
     info["frontend"] = "python";
@@ -118,7 +120,8 @@ void SglangFront::loads(const Call&, const json::value&, const Reply& reply) {
 void SglangFront::weights_by_name(const Call&, const json::value& body, const Reply& reply) {
   const auto wanted = find_string(body, "name");
   if (!wanted) {
-    reply.send(sglang_error("1 validation error:\n  {'type': 'missing', 'loc': ('body', 'name'), 'msg': 'Field required'}"));
+    reply.send(
+        sglang_error("1 validation error:\n  {'type': 'missing', 'loc': ('body', 'name'), 'msg': 'Field required'}"));
     return;
   }
   const std::int64_t rows = std::max<std::int64_t>(0, find_int(body, "truncate_size").value_or(kRowsMax));
@@ -162,7 +165,10 @@ void SglangFront::weights_checker(const Call&, const json::value& body, const Re
     rank["checksums"] = std::move(checksums);
     rank["per_gpu_checksum"] = whole;
     rank["parallelism_info"] = json::array{json::object{{"role", "target"}, {"tp_rank", 0}, {"tp_size", 1}}};
-    reply.send_json(200, json::object{{"success", true}, {"message", "Success."}, {"ranks", json::array{std::move(rank)}}, {"per_engine_checksum", whole}});
+    reply.send_json(200, json::object{{"success", true},
+                                      {"message", "Success."},
+                                      {"ranks", json::array{std::move(rank)}},
+                                      {"per_engine_checksum", whole}});
   });
 }
 

@@ -8,7 +8,8 @@ namespace {
 
 using Ending = Answer::Ending;
 constexpr auto kEndless = R"({"text":"weighlock","sampling_params":{"max_new_tokens":4000,"ignore_eos":true}})";
-constexpr auto kShort = R"({"text":"a longer prompt that is worth caching","sampling_params":{"max_new_tokens":12,"ignore_eos":true},"return_logprob":true})";
+constexpr auto kShort =
+    R"({"text":"a longer prompt that is worth caching","sampling_params":{"max_new_tokens":12,"ignore_eos":true},"return_logprob":true})";
 
 class Sglang : public testing::Test {
  protected:
@@ -23,7 +24,7 @@ class Sglang : public testing::Test {
   }
   int start_slow() {  // a request of thousands of tokens stays running
     EngineTimings timings = quick_timings();
-    timings.step_least = Milliseconds{2};
+    timings.step_least = Milliseconds{4};
     return start(timings);
   }
   Answer load(int port, const std::string& name, const std::string& version = "", const std::string& more = "") {
@@ -31,7 +32,9 @@ class Sglang : public testing::Test {
     if (!version.empty()) body += R"(,"weight_version":")" + version + "\"";
     return call(port, "POST", "/update_weights_from_disk", body + more + "}");
   }
-  std::string state(int port, const std::string& member) { return call(port, "GET", "/_tiny/state").text("/" + member); }
+  std::string state(int port, const std::string& member) {
+    return call(port, "GET", "/_tiny/state").text("/" + member);
+  }
   std::string text_of(int port) { return call(port, "POST", "/generate", kShort).text("/text"); }
   // What a fresh engine on that directory says.
   std::string clean_text(const std::string& name) {
@@ -52,7 +55,9 @@ TEST_F(Sglang, a_good_update_serves_what_a_fresh_engine_serves) {
   const int port = start();
   EXPECT_EQ(text_of(port), clean_text("v1"));
   const Answer loaded = load(port, "v2s", "2");
-  EXPECT_EQ(loaded.body, R"({"success":true,"message":"Succeeded to update model weights. Weight version updated to 2.","num_paused_requests":0})");
+  EXPECT_EQ(
+      loaded.body,
+      R"({"success":true,"message":"Succeeded to update model weights. Weight version updated to 2.","num_paused_requests":0})");
   EXPECT_EQ(text_of(port), clean_text("v2"));
   EXPECT_NE(text_of(port), clean_text("v1"));
   const Answer info = call(port, "GET", "/model_info");
@@ -81,10 +86,12 @@ TEST_F(Sglang, pause_and_continue_want_a_body_and_a_known_mode) {
     EXPECT_EQ(bare.text("/type"), "Bad Request");
   }
   EXPECT_EQ(call(port, "POST", "/pause_generation", R"({"mode":"nap"})").status, 400);
-  EXPECT_EQ(call(port, "POST", "/pause_generation", "{}").body, R"({"message":"Generation paused successfully.","status":"ok"})");
+  EXPECT_EQ(call(port, "POST", "/pause_generation", "{}").body,
+            R"({"message":"Generation paused successfully.","status":"ok"})");
   EXPECT_EQ(call(port, "POST", "/pause_generation", "{}").status, 200) << "again is harmless";
   EXPECT_EQ(call(port, "GET", "/ready").status, 503);
-  EXPECT_EQ(call(port, "POST", "/continue_generation", "{}").body, R"({"message":"Generation continued successfully.","status":"ok"})");
+  EXPECT_EQ(call(port, "POST", "/continue_generation", "{}").body,
+            R"({"message":"Generation continued successfully.","status":"ok"})");
   EXPECT_EQ(call(port, "GET", "/ready").status, 200);
   EXPECT_EQ(call(port, "GET", "/pause_generation").status, 405);
   EXPECT_EQ(call(port, "GET", "/get_weight_version").body, R"({"detail":"Not Found"})");
@@ -119,7 +126,8 @@ TEST_F(Sglang, in_place_with_a_running_request_and_a_flush_answers_400_with_new_
   const Answer answer = load(port, "v2", "3");
   EXPECT_EQ(answer.status, 400);
   EXPECT_EQ(answer.text("/message"),
-            "Weights were updated, but the cache was not flushed because requests are still running or queued. Retract or finish "
+            "Weights were updated, but the cache was not flushed because requests are still running or queued. Retract "
+            "or finish "
             "them, then call /flush_cache.");
   EXPECT_EQ(state(port, "label"), "3");
   EXPECT_EQ(state(port, "directory"), models("v2"));
@@ -135,7 +143,8 @@ TEST_F(Sglang, in_place_with_a_running_request_and_a_flush_answers_400_with_new_
 
 TEST_F(Sglang, retracted_requests_let_the_flush_succeed_and_are_computed_anew) {
   const int port = start_slow();
-  auto running = call_later(port, "POST", "/generate", R"({"text":"weighlock","sampling_params":{"max_new_tokens":200,"ignore_eos":true}})");
+  auto running = call_later(port, "POST", "/generate",
+                            R"({"text":"weighlock","sampling_params":{"max_new_tokens":200,"ignore_eos":true}})");
   ASSERT_TRUE(runs(port, "1"));
   ASSERT_TRUE(call(port, "POST", "/pause_generation", R"({"mode":"retract"})").ok());
   EXPECT_TRUE(load(port, "v2", "2").ok());
@@ -149,7 +158,8 @@ TEST_F(Sglang, retracted_requests_let_the_flush_succeed_and_are_computed_anew) {
 
 TEST_F(Sglang, an_update_outside_a_pause_waits_for_running_requests) {
   const int port = start_slow();
-  auto running = call_later(port, "POST", "/generate", R"({"text":"w","sampling_params":{"max_new_tokens":100,"ignore_eos":true}})");
+  auto running = call_later(port, "POST", "/generate",
+                            R"({"text":"w","sampling_params":{"max_new_tokens":150,"ignore_eos":true}})");
   ASSERT_TRUE(runs(port, "1"));
   EXPECT_TRUE(load(port, "v2", "2").ok());
   EXPECT_EQ(running.wait_for(Milliseconds{1000}), std::future_status::ready);
@@ -183,7 +193,8 @@ TEST_F(Sglang, a_missing_or_empty_directory_is_400_and_changes_nothing) {
   const std::string before = state(port, "sha256");
   const Answer missing = load(port, "nowhere", "2");
   EXPECT_EQ(missing.status, 400);
-  EXPECT_TRUE(missing.text("/message").starts_with("Failed to get weights iterator: Repo id must use alphanumeric chars"));
+  EXPECT_TRUE(
+      missing.text("/message").starts_with("Failed to get weights iterator: Repo id must use alphanumeric chars"));
   const Answer nothing = load(port, "nothing", "2");
   EXPECT_EQ(nothing.status, 400);
   EXPECT_EQ(nothing.text("/success"), "false");
@@ -235,7 +246,9 @@ TEST_F(Sglang, server_info_queues_behind_a_load_and_the_http_process_answers_alo
   const int port = start();
   call(port, "POST", "/_tiny/freeze");
   ASSERT_TRUE(call(port, "POST", "/pause_generation", "{}").ok()) << "nothing runs: no scheduler needed";
-  EXPECT_EQ(call(port, "POST", "/update_weights_from_disk", R"({"model_path":")" + models("v2") + R"(","weight_version":"2"})", within(30)).ending,
+  EXPECT_EQ(call(port, "POST", "/update_weights_from_disk",
+                 R"({"model_path":")" + models("v2") + R"(","weight_version":"2"})", within(30))
+                .ending,
             Ending::timeout);
   auto info = call_later(port, "GET", "/server_info");
   EXPECT_EQ(call(port, "GET", "/server_info", "", within(30)).ending, Ending::timeout);
@@ -272,7 +285,8 @@ TEST_F(Sglang, weights_are_shown_by_name_row_by_row) {
   const Answer norm = call(port, "POST", "/get_weights_by_name", R"({"name":"model.norm.weight","truncate_size":3})");
   ASSERT_TRUE(norm.json.is_array());
   EXPECT_EQ(norm.json.as_array().size(), 3u);
-  const Answer rows = call(port, "GET", "/get_weights_by_name", R"({"name":"model.layers.0.self_attn.q_proj.weight","truncate_size":2})");
+  const Answer rows = call(port, "GET", "/get_weights_by_name",
+                           R"({"name":"model.layers.0.self_attn.q_proj.weight","truncate_size":2})");
   ASSERT_TRUE(rows.json.is_array());
   EXPECT_EQ(rows.json.as_array().size(), 2u);
   EXPECT_EQ(rows.json.as_array()[0].as_array().size(), 64u);
@@ -288,7 +302,8 @@ TEST_F(Sglang, checksums_agree_between_replicas_and_differ_between_versions) {
   EXPECT_EQ(sum(one), sum(other));
   ASSERT_TRUE(load(other, "v2", "2").ok());
   EXPECT_NE(sum(one), sum(other));
-  EXPECT_EQ(call(one, "POST", "/weights_checker", R"({"action":"zzz"})").body, R"({"success":false,"message":"Unsupported action='zzz'"})");
+  EXPECT_EQ(call(one, "POST", "/weights_checker", R"({"action":"zzz"})").body,
+            R"({"success":false,"message":"Unsupported action='zzz'"})");
 }
 
 TEST_F(Sglang, with_two_keys_control_routes_take_only_the_admin_key) {
@@ -308,13 +323,15 @@ TEST_F(Sglang, with_two_keys_control_routes_take_only_the_admin_key) {
 
 TEST_F(Sglang, logprobs_come_with_ids_and_prompt_logprobs_from_where_asked) {
   const int port = start();
-  const Answer answer = call(port, "POST", "/generate",
-                             R"({"input_ids":[50,51,52,53],"sampling_params":{"max_new_tokens":3,"ignore_eos":true},"return_logprob":true,"logprob_start_len":1,"top_logprobs_num":2})");
+  const Answer answer = call(
+      port, "POST", "/generate",
+      R"({"input_ids":[50,51,52,53],"sampling_params":{"max_new_tokens":3,"ignore_eos":true},"return_logprob":true,"logprob_start_len":1,"top_logprobs_num":2})");
   const auto& output = answer.json.at_pointer("/meta_info/output_token_logprobs").as_array();
   ASSERT_EQ(output.size(), 3u);
   EXPECT_LT(output[0].as_array()[0].as_double(), 0.0);
   EXPECT_EQ(answer.text("/output_ids/0"), answer.text("/meta_info/output_token_logprobs/0/1"));
-  EXPECT_EQ(answer.text("/meta_info/output_top_logprobs/0/0/1"), answer.text("/output_ids/0")) << "greedy takes the best";
+  EXPECT_EQ(answer.text("/meta_info/output_top_logprobs/0/0/1"), answer.text("/output_ids/0"))
+      << "greedy takes the best";
   const auto& input = answer.json.at_pointer("/meta_info/input_token_logprobs").as_array();
   ASSERT_EQ(input.size(), 3u);
   EXPECT_TRUE(input[0].as_array()[0].is_null());
@@ -323,8 +340,9 @@ TEST_F(Sglang, logprobs_come_with_ids_and_prompt_logprobs_from_where_asked) {
 
 TEST_F(Sglang, a_stream_ends_with_done_and_says_what_the_whole_answer_says) {
   const int port = start();
-  const Answer stream = call(port, "POST", "/generate",
-                             R"({"text":"a longer prompt that is worth caching","stream":true,"sampling_params":{"max_new_tokens":12,"ignore_eos":true}})");
+  const Answer stream = call(
+      port, "POST", "/generate",
+      R"({"text":"a longer prompt that is worth caching","stream":true,"sampling_params":{"max_new_tokens":12,"ignore_eos":true}})");
   EXPECT_EQ(stream.status, 200);
   ASSERT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
   const std::size_t last = stream.body.rfind("data: {");
@@ -336,7 +354,9 @@ TEST_F(Sglang, a_stream_ends_with_done_and_says_what_the_whole_answer_says) {
 TEST_F(Sglang, generation_is_fast_enough_for_the_demo) {
   const int port = start();
   const auto began = std::chrono::steady_clock::now();
-  ASSERT_TRUE(call(port, "POST", "/generate", R"({"text":"w","sampling_params":{"max_new_tokens":200,"ignore_eos":true}})").ok());
+  ASSERT_TRUE(
+      call(port, "POST", "/generate", R"({"text":"w","sampling_params":{"max_new_tokens":200,"ignore_eos":true}})")
+          .ok());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   RecordProperty("tokens_per_second", static_cast<int>(200 / took.count()));
   EXPECT_LT(took.count(), 1.0);

@@ -15,7 +15,9 @@ std::string_view type_of(int status) {
 
 }  // namespace
 
-std::shared_ptr<Front> make_vllm_front(FrontContext context) { return std::make_shared<VllmFront>(std::move(context)); }
+std::shared_ptr<Front> make_vllm_front(FrontContext context) {
+  return std::make_shared<VllmFront>(std::move(context));
+}
 
 HttpResponse vllm_error(int status, const std::string& message, std::string_view type, const json::value& param) {
   json::object error;
@@ -26,7 +28,8 @@ HttpResponse vllm_error(int status, const std::string& message, std::string_view
   return json_response(status, json::object{{"error", std::move(error)}});
 }
 
-VllmFront::VllmFront(FrontContext context) : context_(std::move(context)), last_directory_(context_.settings.model_directory) {}
+VllmFront::VllmFront(FrontContext context)
+    : context_(std::move(context)), last_directory_(context_.settings.model_directory) {}
 
 const std::vector<VllmFront::Route>& VllmFront::routes() {
   using F = VllmFront;
@@ -60,7 +63,8 @@ void VllmFront::handle(Call call, Reply reply) {
     reply.send_json(401, json::object{{"error", "Unauthorized"}});
     return;
   }
-  const auto route = std::find_if(routes().begin(), routes().end(), [&](const Route& r) { return r.path == call.path; });
+  const auto route =
+      std::find_if(routes().begin(), routes().end(), [&](const Route& r) { return r.path == call.path; });
   if (route == routes().end()) {
     reply.send_json(404, json::object{{"detail", "Not Found"}});
   } else if (route->method != call.request.method) {
@@ -72,7 +76,8 @@ void VllmFront::handle(Call call, Reply reply) {
 
 HttpResponse VllmFront::failure(std::string_view path, int status, const std::string& message) const {
   if (path == "/pause" || path == "/resume" || path == "/is_paused") {
-    return json_response(status, json::object{{"error", fmt::format("Failed to {} generation: {}", path.substr(1), message)}});
+    return json_response(status,
+                         json::object{{"error", fmt::format("Failed to {} generation: {}", path.substr(1), message)}});
   }
   return vllm_error(status, path == "/collective_rpc" ? "Call to collective_rpc method failed: " + message : message);
 }
@@ -100,12 +105,17 @@ void VllmFront::notice_death() {
 }
 
 const std::string& VllmFront::model_name() const {
-  return context_.settings.served_model_name.empty() ? context_.settings.model_directory : context_.settings.served_model_name;
+  return context_.settings.served_model_name.empty() ? context_.settings.model_directory
+                                                     : context_.settings.served_model_name;
 }
 
-void VllmFront::health(const Call&, const Reply& reply) { reply.send_empty(context_.core->dead() ? 503 : 200); }
+void VllmFront::health(const Call&, const Reply& reply) {
+  reply.send_empty(context_.core->dead() ? 503 : 200);
+}
 
-void VllmFront::version(const Call&, const Reply& reply) { reply.send_json(200, json::object{{"version", "0.32.0"}}); }
+void VllmFront::version(const Call&, const Reply& reply) {
+  reply.send_json(200, json::object{{"version", "0.32.0"}});
+}
 
 void VllmFront::weight_info(const Call&, const Reply& reply) {
   ask_core(reply, [front = self(), reply] {
@@ -114,8 +124,12 @@ void VllmFront::weight_info(const Call&, const Reply& reply) {
 }
 
 void VllmFront::is_paused(const Call&, const Reply& reply) {
-  ask_core(reply, [front = self(), reply] { reply.send_json(200, json::object{{"is_paused", front->paused()}}); },
-           "check pause status");
+  ask_core(
+      reply,
+      [front = self(), reply] {
+        reply.send_json(200, json::object{{"is_paused", front->paused()}});
+      },
+      "check pause status");
 }
 
 void VllmFront::is_sleeping(const Call&, const Reply& reply) {  // true when merely paused, too
@@ -135,13 +149,16 @@ void VllmFront::world_size(const Call&, const Reply& reply) {
   reply.send_json(200, json::object{{"world_size", context_.settings.world_size}});
 }
 
-void VllmFront::load_count(const Call&, const Reply& reply) { reply.send_json(200, json::object{{"server_load", 0}}); }
+void VllmFront::load_count(const Call&, const Reply& reply) {
+  reply.send_json(200, json::object{{"server_load", 0}});
+}
 
 void VllmFront::server_info(const Call&, const Reply& reply) {
   context_.loop.after(context_.settings.timings.server_info, [weak = weak_from_this(), reply] {
     const auto front = weak.lock();
     if (!front) return;
-    json::object config{{"model", front->context_.settings.model_directory}, {"served_model_name", front->model_name()}};
+    json::object config{{"model", front->context_.settings.model_directory},
+                        {"served_model_name", front->model_name()}};
     reply.send_json(200, json::object{{"vllm_config", std::move(config)}, {"system_env", std::string(19'000, ' ')}});
   });
 }
@@ -149,12 +166,15 @@ void VllmFront::server_info(const Call&, const Reply& reply) {
 void VllmFront::pause(const Call& call, const Reply& reply) {
   const std::string mode = query_value(call.query, "mode").value_or("abort");
   if (mode != "abort" && mode != "wait" && mode != "keep") {
-    reply.send(vllm_error(400, "1 validation error:\n  {'type': 'literal_error', 'loc': 'query.mode', 'msg': \"Input should be 'abort', 'wait' or 'keep'\"}",
+    reply.send(vllm_error(400,
+                          "1 validation error:\n  {'type': 'literal_error', 'loc': 'query.mode', 'msg': \"Input should "
+                          "be 'abort', 'wait' or 'keep'\"}",
                           "", "query.mode"));
     return;
   }
   const bool clear = query_flag(call.query, "clear_cache", true);
-  ask_core(reply, [front = self(), mode, clear, reply] { front->pause_now(mode, clear, reply); }, "pause generation");
+  ask_core(
+      reply, [front = self(), mode, clear, reply] { front->pause_now(mode, clear, reply); }, "pause generation");
 }
 
 void VllmFront::pause_now(const std::string& mode, bool clear, const Reply& reply) {
@@ -190,7 +210,9 @@ void VllmFront::update_label(const Call& call, const Reply& reply) {
   const std::string_view type = header(call.request.headers, "Content-Type");
   auto body = parse_json(call.request.body, "request body");
   if (type.find("json") == std::string_view::npos || !body || !find_string(*body, "new_version")) {
-    reply.send(vllm_error(400, "1 validation error:\n  {'type': 'string_type', 'loc': 'body.new_version', 'msg': 'Input should be a valid string'}"));
+    reply.send(vllm_error(400,
+                          "1 validation error:\n  {'type': 'string_type', 'loc': 'body.new_version', 'msg': 'Input "
+                          "should be a valid string'}"));
     return;
   }
   ask_core(reply, [front = self(), label = std::string(*find_string(*body, "new_version")), reply] {

@@ -1,7 +1,7 @@
 // vLLM 0.32.0 in developer mode as it was measured (contracts/vllm.md): an HTTP process around a serial engine core.
 //
-// Nearly every control call goes through the core's queue, so it waits behind a running load, and an abandoned one still runs
-// in its turn. A failed reload is not noticed until the first request, which kills the core.
+// Nearly every control call goes through the core's queue, so it waits behind a running load, and an abandoned one
+// still runs in its turn. A failed reload is not noticed until the first request, which kills the core.
 #pragma once
 
 #include <vector>
@@ -71,13 +71,14 @@ class VllmFront final : public Front, public std::enable_shared_from_this<VllmFr
   std::shared_ptr<VllmFront> self() { return shared_from_this(); }
 
   FrontContext context_;
-  std::string last_directory_;  // what a reload without a path reads
+  std::string last_directory_;    // what a reload without a path reads
   bool replies_shifted_ = false;  // after a "timeout" that expired
   bool death_noticed_ = false;
   std::uint64_t next_id_ = 0;
 };
 
 // {"error":{"message","type","param","code"}}
-HttpResponse vllm_error(int status, const std::string& message, std::string_view type = "", const json::value& param = nullptr);
+HttpResponse vllm_error(int status, const std::string& message, std::string_view type = "",
+                        const json::value& param = nullptr);
 
 }  // namespace weighlock::tiny

@@ -32,7 +32,8 @@ void VllmFront::completions(const Call& call, const Reply& reply) {
   }
   if (request->model.empty()) request->model = model_name();
   if (request->model != model_name()) {
-    reply.send(vllm_error(404, fmt::format("The model `{}` does not exist.", request->model), "NotFoundError", "model"));
+    reply.send(
+        vllm_error(404, fmt::format("The model `{}` does not exist.", request->model), "NotFoundError", "model"));
     return;
   }
   serve_text(*std::move(request), reply);

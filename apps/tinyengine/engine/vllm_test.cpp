@@ -4,15 +4,16 @@
 #include <fstream>
 #include <sstream>
 
-#include "tinyengine/testing/rig.hpp"
 #include "tinyengine/model/checkpoint.hpp"
+#include "tinyengine/testing/rig.hpp"
 
 namespace weighlock::tiny {
 namespace {
 
 using Ending = Answer::Ending;
 constexpr auto kEndless = R"({"model":"policy","prompt":"weighlock","max_tokens":4000,"ignore_eos":true})";
-constexpr auto kShort = R"({"prompt":"a longer prompt that is worth caching","max_tokens":12,"ignore_eos":true,"logprobs":1})";
+constexpr auto kShort =
+    R"({"prompt":"a longer prompt that is worth caching","max_tokens":12,"ignore_eos":true,"logprobs":1})";
 constexpr auto kEmptySha = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 class Vllm : public testing::Test {
@@ -29,16 +30,19 @@ class Vllm : public testing::Test {
   }
   int start_slow() {
     EngineTimings timings = quick_timings();
-    timings.step_least = Milliseconds{2};
+    timings.step_least = Milliseconds{4};
     return start(timings);
   }
   std::string reload_body(const std::string& name) {
-    return R"({"method":"reload_weights","kwargs":{"weights_path":")" + models(name) + R"(","is_checkpoint_format":true}})";
+    return R"({"method":"reload_weights","kwargs":{"weights_path":")" + models(name) +
+           R"(","is_checkpoint_format":true}})";
   }
   Answer load(int port, const std::string& name) { return call(port, "POST", "/collective_rpc", reload_body(name)); }
   Answer complete(int port) { return call(port, "POST", "/v1/completions", kShort); }
   std::string text_of(int port) { return complete(port).text("/choices/0/text"); }
-  std::string state(int port, const std::string& member) { return call(port, "GET", "/_tiny/state").text("/" + member); }
+  std::string state(int port, const std::string& member) {
+    return call(port, "GET", "/_tiny/state").text("/" + member);
+  }
   std::string clean_text(const std::string& name) {
     EngineSettings settings;
     settings.dialect = DialectKind::vllm;
@@ -49,7 +53,9 @@ class Vllm : public testing::Test {
   bool runs(int port, const std::string& count) {
     return comes_true([&] { return state(port, "running") == count; });
   }
-  void pause(int port, const std::string& query = "") { EXPECT_EQ(call(port, "POST", "/pause" + query).body, R"({"status":"paused"})"); }
+  void pause(int port, const std::string& query = "") {
+    EXPECT_EQ(call(port, "POST", "/pause" + query).body, R"({"status":"paused"})");
+  }
   void resume(int port) { EXPECT_EQ(call(port, "POST", "/resume").body, R"({"status":"resumed"})"); }
 
   TestModels& models = test_models();
@@ -61,7 +67,8 @@ TEST_F(Vllm, a_good_reload_serves_what_a_fresh_engine_serves) {
   EXPECT_EQ(text_of(port), clean_text("v1"));
   pause(port);
   EXPECT_EQ(load(port, "v2s").body, R"({"results":[null]})");
-  EXPECT_EQ(call(port, "POST", "/update_weight_version", R"({"new_version":"v2"})").body, R"({"success":true,"new_version":"v2"})");
+  EXPECT_EQ(call(port, "POST", "/update_weight_version", R"({"new_version":"v2"})").body,
+            R"({"success":true,"new_version":"v2"})");
   EXPECT_EQ(call(port, "GET", "/is_paused").body, R"({"is_paused":true})");
   EXPECT_EQ(call(port, "GET", "/is_sleeping").body, R"({"is_sleeping":true})");
   resume(port);
@@ -120,7 +127,7 @@ TEST_F(Vllm, abort_ends_running_requests_and_wait_drains_them) {
   pause(port, "?mode=abort&clear_cache=true");
   EXPECT_EQ(aborted.get().text("/choices/0/finish_reason"), "abort");
   resume(port);
-  auto drained = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":60,"ignore_eos":true})");
+  auto drained = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":150,"ignore_eos":true})");
   ASSERT_TRUE(runs(port, "1"));
   auto pausing = call_later(port, "POST", "/pause?mode=wait");
   EXPECT_TRUE(comes_true([&] { return call(port, "GET", "/is_paused").body == R"({"is_paused":true})"; })) << "at once";
@@ -131,7 +138,7 @@ TEST_F(Vllm, abort_ends_running_requests_and_wait_drains_them) {
 
 TEST_F(Vllm, keep_lets_a_request_go_on_after_the_resume) {
   const int port = start_slow();
-  auto kept = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":100,"ignore_eos":true})");
+  auto kept = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":150,"ignore_eos":true})");
   ASSERT_TRUE(runs(port, "1"));
   pause(port, "?mode=keep&clear_cache=false");
   EXPECT_EQ(call(port, "POST", "/reset_prefix_cache").body, R"({"success":false})") << "a request holds its cache";
@@ -141,7 +148,7 @@ TEST_F(Vllm, keep_lets_a_request_go_on_after_the_resume) {
   resume(port);
   const Answer ended = kept.get();
   EXPECT_EQ(ended.text("/choices/0/finish_reason"), "length");
-  EXPECT_EQ(ended.text("/usage/completion_tokens"), "100");
+  EXPECT_EQ(ended.text("/usage/completion_tokens"), "150");
 }
 
 TEST_F(Vllm, without_a_cache_reset_stale_prefixes_are_used) {
@@ -172,7 +179,8 @@ TEST_F(Vllm, a_failed_reload_looks_harmless_until_the_first_request_kills_the_en
     EXPECT_EQ(call(port, "GET", "/health").status, 200) << bad;
     const Answer killed = complete(port);
     EXPECT_EQ(killed.status, 500) << bad;
-    EXPECT_EQ(killed.text("/error/message"), "EngineCore encountered an issue. See stack trace (above) for the root cause.");
+    EXPECT_EQ(killed.text("/error/message"),
+              "EngineCore encountered an issue. See stack trace (above) for the root cause.");
     EXPECT_TRUE(comes_true([&] { return call(port, "GET", "/health").ending == Ending::refused; })) << bad;
   }
 }
@@ -203,8 +211,12 @@ TEST_F(Vllm, a_good_directory_heals_what_it_can) {
 TEST_F(Vllm, an_unknown_tensor_needs_the_empty_checkpoint_first) {
   const int port = start();
   pause(port);
-  EXPECT_NE(load(port, "extra").text("/error/message").find("There is no module or parameter named 'layers.0.mlp.surprise' in LlamaModel"), std::string::npos);
-  EXPECT_NE(load(port, "v2").text("/error/message").find("'Parameter' object has no attribute 'weight_loader'"), std::string::npos);
+  EXPECT_NE(load(port, "extra")
+                .text("/error/message")
+                .find("There is no module or parameter named 'layers.0.mlp.surprise' in LlamaModel"),
+            std::string::npos);
+  EXPECT_NE(load(port, "v2").text("/error/message").find("'Parameter' object has no attribute 'weight_loader'"),
+            std::string::npos);
   EXPECT_TRUE(load(port, "empty").ok());
   EXPECT_TRUE(load(port, "v2").ok());
   resume(port);
@@ -224,13 +236,17 @@ TEST_F(Vllm, the_empty_checkpoint_keeps_the_old_weights_and_harms_nothing) {
 TEST_F(Vllm, a_wrong_shape_never_heals_until_a_restart) {
   const int port = start();
   pause(port);
-  EXPECT_NE(load(port, "shape").text("/error/message").find("start (0) + length (128) exceeds dimension size (64)."), std::string::npos);
+  EXPECT_NE(load(port, "shape").text("/error/message").find("start (0) + length (128) exceeds dimension size (64)."),
+            std::string::npos);
   EXPECT_EQ(load(port, "empty").status, 500);
   EXPECT_EQ(load(port, "v2").status, 500);
   EXPECT_EQ(call(port, "POST", "/weight_checker", R"({"action":"checksum"})").status, 200) << "200 doesn't prove clean";
   const std::string start_time = state(port, "start_time");
   call(port, "POST", "/_tiny/restart");
-  ASSERT_TRUE(comes_true([&] { const Answer now = call(port, "GET", "/_tiny/state"); return now.ok() && now.text("/lives") == "2"; }));
+  ASSERT_TRUE(comes_true([&] {
+    const Answer now = call(port, "GET", "/_tiny/state");
+    return now.ok() && now.text("/lives") == "2";
+  }));
   EXPECT_NE(state(port, "start_time"), start_time);
   EXPECT_TRUE(load(port, "v2").ok());
   EXPECT_EQ(text_of(port), clean_text("v2"));
@@ -246,7 +262,9 @@ TEST_F(Vllm, half_a_checkpoint_answers_200_and_serves_a_mix) {
 
 TEST_F(Vllm, checksums_are_of_file_bytes_where_the_layout_is_not_packed) {
   const int port = start();
-  const auto sums = [&] { return call(port, "POST", "/weight_checker", R"({"action":"checksum"})").json.at("checksums").as_object(); };
+  const auto sums = [&] {
+    return call(port, "POST", "/weight_checker", R"({"action":"checksum"})").json.at("checksums").as_object();
+  };
   const auto read = read_checkpoint(models("v1"));
   std::string embedding;
   for (const Tensor& tensor : read.tensors) {
@@ -260,7 +278,9 @@ TEST_F(Vllm, checksums_are_of_file_bytes_where_the_layout_is_not_packed) {
   ASSERT_TRUE(load(port, "v2").ok());
   EXPECT_EQ(call(port, "POST", "/weight_checker", baseline).text("/match"), "false");
   EXPECT_EQ(load(port, "nothing").status, 500);
-  EXPECT_NE(call(port, "POST", "/weight_checker", R"({"action":"checksum"})").text("/error/message").find("Cannot copy out of meta tensor; no data!"),
+  EXPECT_NE(call(port, "POST", "/weight_checker", R"({"action":"checksum"})")
+                .text("/error/message")
+                .find("Cannot copy out of meta tensor; no data!"),
             std::string::npos);
 }
 
@@ -293,7 +313,9 @@ TEST_F(Vllm, a_timeout_in_the_body_that_expires_ruins_the_engine) {
   EngineTimings timings = quick_timings();
   timings.load = Milliseconds{100};
   const int port = start(timings);
-  const Answer expired = call(port, "POST", "/collective_rpc", R"({"method":"reload_weights","timeout":0.02,"kwargs":{"weights_path":")" + models("v2") + "\"}}");
+  const Answer expired =
+      call(port, "POST", "/collective_rpc",
+           R"({"method":"reload_weights","timeout":0.02,"kwargs":{"weights_path":")" + models("v2") + "\"}}");
   EXPECT_EQ(expired.status, 500);
   EXPECT_NE(expired.text("/error/message").find("RPC call to reload_weights timed out."), std::string::npos);
   EXPECT_EQ(call(port, "POST", "/weight_checker", R"({"action":"checksum"})").status, 500);
@@ -311,7 +333,9 @@ TEST_F(Vllm, a_key_guards_only_v1) {
 
 TEST_F(Vllm, prompts_may_be_token_ids_and_prompt_logprobs_come_by_id) {
   const int port = start();
-  const Answer answer = call(port, "POST", "/v1/completions", R"({"prompt":[50,51,52],"max_tokens":1,"ignore_eos":true,"prompt_logprobs":0,"logprobs":1})");
+  const Answer answer =
+      call(port, "POST", "/v1/completions",
+           R"({"prompt":[50,51,52],"max_tokens":1,"ignore_eos":true,"prompt_logprobs":0,"logprobs":1})");
   EXPECT_EQ(answer.text("/choices/0/prompt_logprobs/0"), "null");
   EXPECT_NE(answer.text("/choices/0/prompt_logprobs/2/52/logprob"), "");
   EXPECT_EQ(call(port, "POST", "/v1/completions", R"({"prompt":[256]})").status, 400);

@@ -14,13 +14,17 @@ constexpr std::string_view kKeyPrefix = "dp0:pp0:pcp0:tp0:";
 constexpr std::uint64_t kDestroyedSeed = 0xDEAD;
 
 std::string worker_failed(std::string_view text) {
-  return fmt::format("Call to collective_rpc method failed: Worker failed with error '{}', please check the stack trace above for the root cause", text);
+  return fmt::format(
+      "Call to collective_rpc method failed: Worker failed with error '{}', please check the stack trace above for the "
+      "root cause",
+      text);
 }
 
 json::object checksums_of(const Llama& model) {
   json::object sums;
   for (const auto& [name, bytes] : fused_parameters(model)) {
-    sums[std::string(kKeyPrefix) + name] = sha256_hex(is_packed_linear(name) ? std::string_view() : std::string_view(bytes));
+    sums[std::string(kKeyPrefix) + name] =
+        sha256_hex(is_packed_linear(name) ? std::string_view() : std::string_view(bytes));
   }
   return sums;
 }
@@ -57,7 +61,8 @@ void VllmFront::reload(const Call& call, const json::value& body, const Reply& r
   if (const json::value* kwargs = find(body, "kwargs"); kwargs && kwargs->is_object()) {
     for (const auto& [key, value] : kwargs->as_object()) {
       if (key == "weights_path" || key == "is_checkpoint_format") continue;
-      const std::string text = fmt::format("reload_weights() got an unexpected keyword argument '{}'", std::string_view(key.data(), key.size()));
+      const std::string text = fmt::format("reload_weights() got an unexpected keyword argument '{}'",
+                                           std::string_view(key.data(), key.size()));
       ask_core(reply, [reply, text] { reply.send(vllm_error(500, worker_failed(text))); });
       return;
     }
@@ -89,11 +94,12 @@ void VllmFront::run_reload(const Call& call, const std::string& directory, const
   const bool looks_elsewhere = !std::filesystem::is_directory(directory, ignored);
   const Milliseconds delay = timings.load + call.load_delay + (looks_elsewhere ? timings.hub_lookup : Milliseconds{0});
   const LoadRequest request{directory, fmt::format("{} ({})", directory, call.log_number), call.partial_load};
-  context_.core->load(delay, directory, make_loader(DialectKind::vllm, request), [front = self(), reply, done](const LoadReport& report) {
-    front->context_.log.load_ends();
-    front->reloaded(report, reply);
-    done();
-  });
+  context_.core->load(delay, directory, make_loader(DialectKind::vllm, request),
+                      [front = self(), reply, done](const LoadReport& report) {
+                        front->context_.log.load_ends();
+                        front->reloaded(report, reply);
+                        done();
+                      });
 }
 
 void VllmFront::reloaded(const LoadReport& report, const Reply& reply) {
@@ -114,9 +120,9 @@ void VllmFront::weight_checker(const Call& call, const Reply& reply) {
     return;
   }
   const json::value* baseline = find(*body, "baseline");
-  ask_core(reply, [front = self(), action = std::string(*action), given = baseline ? *baseline : json::value(json::object{}), reply] {
-    front->check_weights(action, given, reply);
-  });
+  ask_core(reply,
+           [front = self(), action = std::string(*action), given = baseline ? *baseline : json::value(json::object{}),
+            reply] { front->check_weights(action, given, reply); });
 }
 
 void VllmFront::check_weights(const std::string& action, const json::value& baseline, const Reply& reply) {

@@ -25,9 +25,11 @@ constexpr std::string_view kIndexName = "model.safetensors.index.json";
 Result<std::string> read_text(const fs::path& path, std::uint64_t bytes_max) {
   std::error_code code;
   const std::uint64_t size = fs::file_size(path, code);
-  if (code) return Error{ErrorCode::checkpoint_missing, fmt::format("{}: {}", path.filename().string(), code.message())};
+  if (code)
+    return Error{ErrorCode::checkpoint_missing, fmt::format("{}: {}", path.filename().string(), code.message())};
   if (size > bytes_max) {
-    return Error{ErrorCode::too_large, fmt::format("{}: {} bytes, the limit is {}", path.filename().string(), size, bytes_max)};
+    return Error{ErrorCode::too_large,
+                 fmt::format("{}: {} bytes, the limit is {}", path.filename().string(), size, bytes_max)};
   }
   std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);
@@ -97,7 +99,8 @@ CheckpointContent read_checkpoint(const std::string& directory) {
       return content;
     }
     for (const std::string& file : *named) {
-      if (!files.contains(file)) content.failure = CheckpointFailure{Kind::missing_shard, file, "named by the index, absent"};
+      if (!files.contains(file))
+        content.failure = CheckpointFailure{Kind::missing_shard, file, "named by the index, absent"};
     }
     std::set<std::string> kept;
     std::set_intersection(files.begin(), files.end(), named->begin(), named->end(), std::inserter(kept, kept.end()));
@@ -143,8 +146,8 @@ std::vector<std::vector<Tensor>> split_shards(std::vector<Tensor> tensors, std::
     std::uint64_t taken = 0;
     parts.emplace_back();
     // Each later part keeps one tensor at least; the last takes all that is left.
-    while (at < tensors.size() && (parts.back().empty() || part + 1 == count ||
-                                   (taken < share && tensors.size() - at > count - part - 1))) {
+    while (at < tensors.size() &&
+           (parts.back().empty() || part + 1 == count || (taken < share && tensors.size() - at > count - part - 1))) {
       taken += tensors[at].bytes.size();
       parts.back().push_back(std::move(tensors[at++]));
     }
@@ -166,10 +169,11 @@ Status write_text(const std::string& path, std::string_view bytes) {
 }
 
 Status write_model_files(const std::string& directory, const ModelShape& shape) {
-  const std::pair<const char*, std::string> files[] = {{"config.json", config_text(shape)},
-                                                       {"tokenizer.json", tokenizer_text()},
-                                                       {"tokenizer_config.json", tokenizer_config_text(shape.positions_max)},
-                                                       {"generation_config.json", generation_config_text()}};
+  const std::pair<const char*, std::string> files[] = {
+      {"config.json", config_text(shape)},
+      {"tokenizer.json", tokenizer_text()},
+      {"tokenizer_config.json", tokenizer_config_text(shape.positions_max)},
+      {"generation_config.json", generation_config_text()}};
   for (const auto& [name, text] : files) {
     if (Status wrote = write_text(directory + "/" + name, text); !wrote) return wrote;
   }

@@ -1,6 +1,7 @@
 // Checkpoint directories: read as engines read them, and written as trainers write them.
 //
-// Blocking file I/O: call from a pool. Reading keeps what came before a failure, because an engine has applied that much.
+// Blocking file I/O: call from a pool. Reading keeps what came before a failure, because an engine has applied that
+// much.
 #pragma once
 
 #include <optional>
@@ -26,15 +27,16 @@ struct CheckpointContent {
   std::optional<CheckpointFailure> failure;
 };
 
-// With an index: the files that it names, others ignored. Without: every *.safetensors file in the order of names, as the
-// loaders of SGLang and vLLM glob them. `missing_shard` is reported before any file is read.
+// With an index: the files that it names, others ignored. Without: every *.safetensors file in the order of names, as
+// the loaders of SGLang and vLLM glob them. `missing_shard` is reported before any file is read.
 CheckpointContent read_checkpoint(const std::string& directory);
 Result<ModelShape> read_shape(const std::string& directory);
 
 // The bytes of a safetensors file: header padded to a multiple of 8, metadata {"format":"pt"}.
 std::string safetensors_bytes(const std::vector<Tensor>& tensors);
 
-// Cuts `tensors` into at most `shards` consecutive parts of about equal bytes, none of them empty unless there are fewer tensors.
+// Cuts `tensors` into at most `shards` consecutive parts of about equal bytes, none of them empty unless there are
+// fewer tensors.
 std::vector<std::vector<Tensor>> split_shards(std::vector<Tensor> tensors, std::size_t shards);
 std::string shard_name(std::size_t index, std::size_t count);  // "model-00001-of-00002.safetensors", index from 0
 

@@ -28,7 +28,8 @@ float dot(const float* a, const float* b, std::size_t count) {
 
 std::vector<float> multiply(const float* matrix, std::size_t rows, const std::vector<float>& vector) {
   std::vector<float> result(rows);
-  for (std::size_t row = 0; row < rows; ++row) result[row] = dot(matrix + row * vector.size(), vector.data(), vector.size());
+  for (std::size_t row = 0; row < rows; ++row)
+    result[row] = dot(matrix + row * vector.size(), vector.data(), vector.size());
   return result;
 }
 
@@ -101,11 +102,12 @@ KvCache KvCache::prefix(std::size_t tokens, const ModelShape& shape) const {
 Result<std::shared_ptr<const Llama>> Llama::make(const ModelShape& shape, ServedTensors tensors) {
   for (const ModelTensor& spec : tensor_specs(shape)) {
     const auto found = tensors.find(spec.name);
-    if (found == tensors.end()) return Error{ErrorCode::checkpoint_invalid, fmt::format("tensor '{}' is missing", spec.name)};
+    if (found == tensors.end())
+      return Error{ErrorCode::checkpoint_invalid, fmt::format("tensor '{}' is missing", spec.name)};
     if (found->second->tensor.shape != spec.shape) {
-      return Error{ErrorCode::checkpoint_invalid, fmt::format("tensor '{}' has a shape of {} elements, config.json asks for {}",
-                                                              spec.name, element_count(found->second->tensor.shape),
-                                                              element_count(spec.shape))};
+      return Error{ErrorCode::checkpoint_invalid,
+                   fmt::format("tensor '{}' has a shape of {} elements, config.json asks for {}", spec.name,
+                               element_count(found->second->tensor.shape), element_count(spec.shape))};
     }
     if (found->second->values.size() != element_count(spec.shape)) {
       return Error{ErrorCode::checkpoint_invalid, fmt::format("tensor '{}' has {} values, its shape {}", spec.name,

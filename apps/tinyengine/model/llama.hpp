@@ -1,8 +1,9 @@
-// A Llama forward pass in float32: RMSNorm, rotary positions, grouped-query attention, SwiGLU, lm_head or tied embedding.
+// A Llama forward pass in float32: RMSNorm, rotary positions, grouped-query attention, SwiGLU, lm_head or tied
+// embedding.
 //
-// A `Llama` is an immutable set of served tensors; tensors are shared between the versions that hold the same one, so that a
-// mix of two versions is as cheap as it is wrong. Thread rule: values; `forward` may run on any thread, a KvCache on one at
-// a time. Linear weights are [out, in], applied as y = W x, as Hugging Face stores them.
+// A `Llama` is an immutable set of served tensors; tensors are shared between the versions that hold the same one, so
+// that a mix of two versions is as cheap as it is wrong. Thread rule: values; `forward` may run on any thread, a
+// KvCache on one at a time. Linear weights are [out, in], applied as y = W x, as Hugging Face stores them.
 #pragma once
 
 #include <map>

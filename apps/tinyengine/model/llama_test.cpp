@@ -7,13 +7,14 @@
 
 #include "tinyengine/model/checkpoint.hpp"
 #include "tinyengine/model/seeded.hpp"
-#include "tinyengine/testing/directory.hpp"
 #include "tinyengine/model/tokenizer.hpp"
+#include "tinyengine/testing/directory.hpp"
 
 namespace weighlock::tiny {
 namespace {
 
-std::shared_ptr<const Llama> serve(const ModelShape& shape, std::vector<Tensor> tensors, const std::string& source = "test") {
+std::shared_ptr<const Llama> serve(const ModelShape& shape, std::vector<Tensor> tensors,
+                                   const std::string& source = "test") {
   ServedTensors served;
   for (Tensor& tensor : tensors) {
     const std::string name = tensor.name;
@@ -33,8 +34,15 @@ std::vector<float> logits_after(const Llama& model, const std::vector<int>& toke
 
 // One layer, one head of dimension 2, hidden 2: small enough to compute by hand.
 TEST(Llama, a_hand_computed_case_comes_out) {
-  const ModelShape shape{.hidden = 2, .intermediate = 1, .layers = 1, .heads = 1, .kv_heads = 1, .head_dim = 2,
-                         .vocabulary = 2, .norm_epsilon = 0.0f, .dtype = "F32"};
+  const ModelShape shape{.hidden = 2,
+                         .intermediate = 1,
+                         .layers = 1,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .head_dim = 2,
+                         .vocabulary = 2,
+                         .norm_epsilon = 0.0f,
+                         .dtype = "F32"};
   const std::vector<std::vector<float>> values = {
       {1, 1, 1, -1},  // embedding: token 0 is (1,1), token 1 is (1,-1); both have a mean square of 1
       {1, 1},         // input norm
@@ -66,11 +74,44 @@ TEST(Llama, a_hand_computed_case_comes_out) {
   EXPECT_NEAR(second[1], y / scale, 1e-5);
 }
 
+// Pins the pairs that are turned together: element i with element i + 2 of 4, as Hugging Face stores Llama, not i with
+// i + 1.
+TEST(Llama, rotary_positions_pair_the_halves_of_a_head) {
+  const ModelShape shape{.hidden = 4,
+                         .intermediate = 1,
+                         .layers = 1,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .head_dim = 4,
+                         .vocabulary = 4,
+                         .norm_epsilon = 0.0f,
+                         .dtype = "F32"};
+  const std::vector<float> one = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, ones = {1, 1, 1, 1}, zeros(4);
+  const std::vector<float> tokens = {2, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 2, 0, 0, 0};  // rows with a mean square of 1
+  const auto model =
+      serve(shape, tensors_from(shape, {tokens, ones, one, one, one, one, ones, zeros, zeros, zeros, ones, one}));
+  // Token 0 at position 1 looks at token 1 at position 0. Its query (2,0,0,0) has become (2 cos 1, 0, 2 sin 1, 0),
+  // which meets the key (0,0,2,0): 4 sin 1 / sqrt 4. With itself: 4 / sqrt 4.
+  const double share = std::exp(2.0 * std::sin(1.0)) / (std::exp(2.0 * std::sin(1.0)) + std::exp(2.0));
+  const double x = 2.0 + 2.0 * (1.0 - share), z = 2.0 * share, scale = std::sqrt((x * x + z * z) / 4.0);
+  const auto logits = logits_after(*model, {1, 0});
+  EXPECT_NEAR(logits[0], x / scale, 1e-5);
+  EXPECT_NEAR(logits[2], z / scale, 1e-5);
+}
+
 TEST(Llama, the_feed_forward_part_is_silu_of_gate_times_up) {
-  const ModelShape shape{.hidden = 2, .intermediate = 1, .layers = 1, .heads = 1, .kv_heads = 1, .head_dim = 2,
-                         .vocabulary = 2, .norm_epsilon = 0.0f, .dtype = "F32"};
-  const std::vector<std::vector<float>> values = {{1, 1, 1, -1}, {1, 1}, {1, 0, 0, 1}, {1, 0, 0, 1}, {0, 0, 0, 0}, {1, 0, 0, 1},
-                                                  {1, 1},        {1, 0}, {0, 3},       {1, 0},       {1, 1},       {1, 0, 0, 1}};
+  const ModelShape shape{.hidden = 2,
+                         .intermediate = 1,
+                         .layers = 1,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .head_dim = 2,
+                         .vocabulary = 2,
+                         .norm_epsilon = 0.0f,
+                         .dtype = "F32"};
+  const std::vector<std::vector<float>> values = {{1, 1, 1, -1}, {1, 1},       {1, 0, 0, 1}, {1, 0, 0, 1},
+                                                  {0, 0, 0, 0},  {1, 0, 0, 1}, {1, 1},       {1, 0},
+                                                  {0, 3},        {1, 0},       {1, 1},       {1, 0, 0, 1}};
   const auto model = serve(shape, tensors_from(shape, values));
   // v is zero, so attention adds nothing: the state stays (1,1). gate 1, up 3: the first element gets silu(1) * 3.
   const double x = 1.0 + 3.0 / (1.0 + std::exp(-1.0)), y = 1.0, scale = std::sqrt((x * x + y * y) / 2.0);
@@ -111,7 +152,8 @@ TEST(Llama, grouped_heads_equal_repeated_key_value_heads) {
     tensor.bytes += tensor.bytes;
     tensor.shape[0] *= 2;
   }
-  EXPECT_EQ(logits_after(*serve(grouped, std::move(tensors)), {7, 8, 9}), logits_after(*serve(repeated, std::move(twice)), {7, 8, 9}));
+  EXPECT_EQ(logits_after(*serve(grouped, std::move(tensors)), {7, 8, 9}),
+            logits_after(*serve(repeated, std::move(twice)), {7, 8, 9}));
 }
 
 TEST(Llama, a_tied_head_is_the_embedding) {
@@ -120,7 +162,8 @@ TEST(Llama, a_tied_head_is_the_embedding) {
   auto tensors = seeded_model(tied, 5);
   auto with_head = tensors;
   with_head.push_back({"lm_head.weight", "BF16", tensors[0].shape, tensors[0].bytes});
-  EXPECT_EQ(logits_after(*serve(tied, std::move(tensors)), {7, 8}), logits_after(*serve(untied, std::move(with_head)), {7, 8}));
+  EXPECT_EQ(logits_after(*serve(tied, std::move(tensors)), {7, 8}),
+            logits_after(*serve(untied, std::move(with_head)), {7, 8}));
 }
 
 TEST(Llama, a_missing_tensor_or_another_shape_is_refused_by_name) {

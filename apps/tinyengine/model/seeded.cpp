@@ -8,8 +8,8 @@
 namespace weighlock::tiny {
 namespace {
 
-// Standard deviations of the tiny models of contracts/vllm.md: with these the logits spread over a few units, so that greedy
-// text isn't one repeated character and two versions differ by more than rounding.
+// Standard deviations of the tiny models of contracts/vllm.md: with these the logits spread over a few units, so that
+// greedy text isn't one repeated character and two versions differ by more than rounding.
 constexpr float kEmbeddingScale = 0.5f;
 constexpr float kHeadScale = 0.2f;
 constexpr float kLinearScale = 0.15f;
@@ -32,7 +32,9 @@ NormalStream::NormalStream(std::uint64_t seed, std::string_view name) : state_(s
   }
 }
 
-double NormalStream::uniform() { return (static_cast<double>(mix(state_) >> 11) + 0.5) * 0x1p-53; }
+double NormalStream::uniform() {
+  return (static_cast<double>(mix(state_) >> 11) + 0.5) * 0x1p-53;
+}
 
 float NormalStream::next() {  // Box and Muller's pairs
   if (has_spare_) {

@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::int64_t kSizeMax = 1 << 20;  // a slow float32 program has no use for more
 
-Error invalid(std::string message) { return Error{ErrorCode::checkpoint_invalid, "config.json: " + std::move(message)}; }
+Error invalid(std::string message) {
+  return Error{ErrorCode::checkpoint_invalid, "config.json: " + std::move(message)};
+}
 
 Result<std::size_t> read_size(const json::value& config, std::string_view key, std::int64_t fallback) {
   const json::value* member = find(config, key);
@@ -47,12 +49,9 @@ Status read_sizes(const json::value& config, ModelShape& shape) {
     std::size_t* target;
     std::int64_t fallback;
   };
-  const Row rows[] = {{"hidden_size", &shape.hidden, 0},
-                      {"intermediate_size", &shape.intermediate, 0},
-                      {"num_hidden_layers", &shape.layers, 0},
-                      {"num_attention_heads", &shape.heads, 0},
-                      {"vocab_size", &shape.vocabulary, 0},
-                      {"max_position_embeddings", &shape.positions_max, 4096}};
+  const Row rows[] = {{"hidden_size", &shape.hidden, 0},       {"intermediate_size", &shape.intermediate, 0},
+                      {"num_hidden_layers", &shape.layers, 0}, {"num_attention_heads", &shape.heads, 0},
+                      {"vocab_size", &shape.vocabulary, 0},    {"max_position_embeddings", &shape.positions_max, 4096}};
   for (const Row& row : rows) {
     auto size = read_size(config, row.key, row.fallback);
     if (!size) return std::move(size).error();
@@ -61,7 +60,8 @@ Status read_sizes(const json::value& config, ModelShape& shape) {
   auto kv_heads = read_size(config, "num_key_value_heads", static_cast<std::int64_t>(shape.heads));
   if (!kv_heads) return std::move(kv_heads).error();
   shape.kv_heads = *kv_heads;
-  auto head_dim = read_size(config, "head_dim", static_cast<std::int64_t>(std::max<std::size_t>(1, shape.hidden / shape.heads)));
+  auto head_dim =
+      read_size(config, "head_dim", static_cast<std::int64_t>(std::max<std::size_t>(1, shape.hidden / shape.heads)));
   if (!head_dim) return std::move(head_dim).error();
   shape.head_dim = *head_dim;
   return {};
@@ -101,8 +101,8 @@ Result<ModelShape> parse_config(std::string_view text) {
   ModelShape shape;
   if (Status sizes = read_sizes(*config, shape); !sizes) return sizes.error();
   if (shape.heads % shape.kv_heads != 0 || shape.head_dim % 2 != 0) {
-    return invalid(fmt::format("{} heads over {} key-value heads of dimension {} can't be grouped and rotated", shape.heads,
-                               shape.kv_heads, shape.head_dim));
+    return invalid(fmt::format("{} heads over {} key-value heads of dimension {} can't be grouped and rotated",
+                               shape.heads, shape.kv_heads, shape.head_dim));
   }
   auto dtype = read_dtype(*config);
   if (!dtype) return std::move(dtype).error();

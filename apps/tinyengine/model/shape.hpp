@@ -38,8 +38,8 @@ struct ModelTensor {
 // In the order of the checkpoint: embedding, layers, final norm, lm_head (absent when tied).
 std::vector<ModelTensor> tensor_specs(const ModelShape& shape);
 
-// Reads config.json. Refuses another architecture, sizes of zero, sizes beyond what a CPU program should be asked to hold,
-// and a dtype other than bfloat16, float16 and float32.
+// Reads config.json. Refuses another architecture, sizes of zero, sizes beyond what a CPU program should be asked to
+// hold, and a dtype other than bfloat16, float16 and float32.
 Result<ModelShape> parse_config(std::string_view text);
 std::string config_text(const ModelShape& shape);
 

@@ -20,7 +20,8 @@ struct Tensor {
 // The number of elements; 1 for a scalar.
 std::uint64_t element_count(const std::vector<std::uint64_t>& shape);
 
-// Bytes <-> floats. Encoding rounds to nearest even, as torch's cast does. Other dtypes than BF16, F16, F32 are an error.
+// Bytes <-> floats. Encoding rounds to nearest even, as torch's cast does. Other dtypes than BF16, F16, F32 are an
+// error.
 Result<std::vector<float>> decode_values(std::string_view dtype, std::string_view bytes);
 Result<std::string> encode_values(std::string_view dtype, const std::vector<float>& values);
 

@@ -13,7 +13,6 @@
 #include <condition_variable>
 #include <filesystem>
 
-
 #include "tinyengine/model/checkpoint.hpp"
 #include "tinyengine/model/seeded.hpp"
 
@@ -75,7 +74,8 @@ std::string Answer::text(std::string_view pointer) const {
   return found->is_string() ? std::string(found->as_string().c_str()) : json::serialize(*found);
 }
 
-Answer call(int port, const std::string& method, const std::string& target, const std::string& body, const CallOptions& options) {
+Answer call(int port, const std::string& method, const std::string& target, const std::string& body,
+            const CallOptions& options) {
   Answer answer;
   const Clock::time_point deadline = Clock::now() + Milliseconds{options.timeout_ms};
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -88,7 +88,8 @@ Answer call(int port, const std::string& method, const std::string& target, cons
     ::close(socket);
     return answer;
   }
-  std::string request = fmt::format("{} {} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {}\r\n", method, target, body.size());
+  std::string request = fmt::format("{} {} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {}\r\n",
+                                    method, target, body.size());
   if (!body.empty()) request += fmt::format("Content-Type: {}\r\n", options.content_type);
   if (!options.bearer.empty()) request += fmt::format("Authorization: {}\r\n", options.bearer);
   request += "\r\n" + body;
@@ -115,7 +116,8 @@ Answer call(int port, const std::string& method, const std::string& target, cons
   return answer;
 }
 
-std::future<Answer> call_later(int port, const std::string& method, const std::string& target, const std::string& body, const CallOptions& options) {
+std::future<Answer> call_later(int port, const std::string& method, const std::string& target, const std::string& body,
+                               const CallOptions& options) {
   return std::async(std::launch::async, [=] { return call(port, method, target, body, options); });
 }
 
@@ -128,10 +130,11 @@ bool comes_true(const std::function<bool()>& condition) {
   return true;
 }
 
-Rig::Rig() : pool_(loop_, 2), thread_([this] {
-  loop_.after(std::chrono::hours{1}, [] {});  // so that the loop has something to wait for
-  loop_.run();
-}) {}
+Rig::Rig()
+    : pool_(loop_, 2), thread_([this] {
+        loop_.after(std::chrono::hours{1}, [] {});  // so that the loop has something to wait for
+        loop_.run();
+      }) {}
 
 Rig::~Rig() {
   on_loop([this] { engines_.clear(); });
@@ -189,7 +192,9 @@ TestModels::TestModels() {
       tensor.bytes.resize(tensor.bytes.size() / 2);
     }
   });
-  changed("extra", [](auto& tensors) { tensors.push_back({"model.layers.0.mlp.surprise.weight", "BF16", {4, 4}, std::string(32, '\0')}); });
+  changed("extra", [](auto& tensors) {
+    tensors.push_back({"model.layers.0.mlp.surprise.weight", "BF16", {4, 4}, std::string(32, '\0')});
+  });
   changed("nan", [](auto& tensors) {
     for (Tensor& tensor : tensors) {
       if (tensor.name == "model.norm.weight") tensor.bytes.replace(0, 2, "\xc0\x7f");
@@ -203,7 +208,8 @@ TestModels::TestModels() {
   std::filesystem::remove((*this)("lost/model-00002-of-00002.safetensors"));
 }
 
-std::string TestModels::changed(const std::string& name, const std::function<void(std::vector<Tensor>&)>& change) const {
+std::string TestModels::changed(const std::string& name,
+                                const std::function<void(std::vector<Tensor>&)>& change) const {
   const ModelShape shape;
   std::vector<Tensor> tensors = seeded_model(shape, 2);
   change(tensors);

@@ -43,8 +43,10 @@ inline CallOptions bearer(std::string authorization) {
 }
 
 // One request on a connection of its own.
-Answer call(int port, const std::string& method, const std::string& target, const std::string& body = "", const CallOptions& options = {});
-std::future<Answer> call_later(int port, const std::string& method, const std::string& target, const std::string& body = "", const CallOptions& options = {});
+Answer call(int port, const std::string& method, const std::string& target, const std::string& body = "",
+            const CallOptions& options = {});
+std::future<Answer> call_later(int port, const std::string& method, const std::string& target,
+                               const std::string& body = "", const CallOptions& options = {});
 
 // True as soon as `condition` is, false after five seconds.
 bool comes_true(const std::function<bool()>& condition);
@@ -71,7 +73,8 @@ class Rig {
 
 EngineTimings quick_timings();
 
-// Writes checkpoints for one test program, in a directory of its own: v1 and v2 (seeds 1 and 2), and damaged copies of v2.
+// Writes checkpoints for one test program, in a directory of its own: v1 and v2 (seeds 1 and 2), and damaged copies of
+// v2.
 class TestModels {
  public:
   TestModels();
