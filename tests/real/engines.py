@@ -51,6 +51,18 @@ def command_of(pid):
         return ""
 
 
+def kill_tree(process):
+    """Kills a process that leads a session, what is in that session, and its children in sessions of their own
+    (torchrun's ranks are such). Listed before the first is killed: an orphan has no parent to be found by."""
+    members = set(session_members(process.pid)) | set(children_of(process.pid)) | {process.pid}
+    for pid in members if process.poll() is None else session_members(process.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    process.wait()
+
+
 def session_members(session):
     out = []
     for name in os.listdir("/proc"):
@@ -160,14 +172,8 @@ class Engine:
 
     def kill(self):
         """The whole tree, at once, as a machine that loses its power."""
-        if self.process is None:
-            return
-        for pid in session_members(self.process.pid):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.process.wait()
+        if self.process is not None:
+            kill_tree(self.process)
 
     def stop(self):
         """In order first; what is left after 15 s is killed."""
