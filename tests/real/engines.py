@@ -197,16 +197,22 @@ class Engine:
         return self.start()
 
     def computed(self):
-        """Nanoseconds that the core's main thread, in which loads run, has been on a processor."""
-        with open(f"/proc/{self.core}/schedstat", encoding="ascii") as f:
-            return int(f.read().split()[0])
+        """Nanoseconds that the core has been on a processor: all threads, since SGLang reads files in threads of a pool."""
+        total = 0
+        for thread in os.listdir(f"/proc/{self.core}/task"):
+            try:
+                with open(f"/proc/{self.core}/task/{thread}/schedstat", encoding="ascii") as f:
+                    total += int(f.read().split()[0])
+            except OSError:
+                pass  # It ended between the listing and the look.
+        return total
 
     def freeze_while_reading(self, path, timeout=60.0):
         """Freezes the core while it has a file under `path` mapped, which is while it loads it.
 
         The load of a tiny model takes milliseconds. So the core is run in slices, and looked at between them; it
-        stays frozen at the first look that finds the file. A slice is 1 ms of its computing, not of the clock: on a
-        busy machine it may wait for a processor for longer than that. True if the file was found in time.
+        stays frozen at the first look that finds the file. A slice is half a millisecond of its computing, not of the
+        clock: on a busy machine it may wait for a processor for longer than that. True if the file was found in time.
         """
         end = time.monotonic() + timeout
         while time.monotonic() < end:
@@ -216,8 +222,8 @@ class Engine:
                     return True
             begun, slice_end = self.computed(), time.monotonic() + 0.05
             self.thaw()
-            while self.computed() - begun < 1_000_000 and time.monotonic() < slice_end:
-                time.sleep(0.0002)
+            while self.computed() - begun < 500_000 and time.monotonic() < slice_end:
+                pass
         return False
 
     def __enter__(self):
