@@ -124,6 +124,19 @@ class Scenario:
         self.assert_all_ready(self.version)
         self.assert_serves(self.directory, unlike=self.before)
 
+    def update_as_areal(self):
+        """The calls that AReaL's controller makes, a new connect first, as after a restart of the trainer."""
+        urls = [e.url for e in self.engines]
+        answer = self.gateway.connect_as_areal(self.ranks.urls, urls, self.save_path)
+        assert answer == {"pair_name": self.gateway.pair}, answer
+        self.train()
+        answer = self.gateway.update_as_areal(self.version)
+        self.say(str(answer))
+        assert (answer["status"], answer["version"], answer["error"]) == ("ok", self.version, None), answer
+        self.moved_to(self.version)
+        self.assert_all_ready(self.version)
+        self.assert_serves(self.directory, unlike=self.before)
+
     def request_sent_during_a_pause(self, dialect):
         """The other engine is held in its load, so that this one is surely paused while the request is sent."""
         other = next(d for d in self.probes if d != dialect)
