@@ -32,14 +32,16 @@ struct Call {
   std::function<void(HttpResult)> done;
   std::optional<Loop::TimerId> deadline;
   ConnectionPointer connection;
-  bool reused = false;        // the present connection served a call before
-  bool sent_before = false;   // an earlier try handed over bytes
+  bool reused = false;       // the present connection served a call before
+  bool sent_before = false;  // an earlier try handed over bytes
   int tries = 0;
   bool resolved = false;
   bool connected = false;
 };
 
-std::string seconds(Milliseconds time) { return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000); }
+std::string seconds(Milliseconds time) {
+  return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000);
+}
 
 }  // namespace
 
@@ -259,6 +261,8 @@ HttpClient::CallId HttpClient::send(const Url& peer, HttpRequest request, HttpCa
   return id;
 }
 
-void HttpClient::cancel(CallId id) { implementation_->cancel(id); }
+void HttpClient::cancel(CallId id) {
+  implementation_->cancel(id);
+}
 
 }  // namespace weighlock

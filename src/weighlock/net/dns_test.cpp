@@ -11,8 +11,8 @@ namespace {
 using Kind = TransportError::Kind;
 using namespace std::chrono_literals;
 
-// A name server on a real UDP socket: "worker.test" is at 127.0.0.2 and at 127.0.0.1, names that begin with "dead" get no answer at all, and
-// all others don't exist.
+// A name server on a real UDP socket: "worker.test" is at 127.0.0.2 and at 127.0.0.1, names that begin with "dead" get
+// no answer at all, and all others don't exist.
 class NameServer {
  public:
   NameServer() : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
@@ -63,7 +63,7 @@ class NameServer {
     const bool known = name.starts_with(std::string("worker\4test", 11));
     if (known && type == kTypeA) ++address_questions_;
     std::string answer = question.substr(0, name_end + 5);
-    answer[2] = '\x81';                  // an answer, recursion was wanted ...
+    answer[2] = '\x81';                   // an answer, recursion was wanted ...
     answer[3] = known ? '\x80' : '\x83';  // ... and is there; 3: no such name
     answer[7] = known && type == kTypeA ? 2 : 0;
     answer[9] = answer[11] = 0;

@@ -151,9 +151,8 @@ class LoopFixture : public ::testing::Test {
     auto result = std::make_shared<std::promise<HttpResult>>();
     on_loop([&] {
       if (client_ == nullptr) client_ = std::make_unique<HttpClient>(loop_);
-      last_call_ = client_->send(peer, std::move(request), options, [result](HttpResult got) {
-        result->set_value(std::move(got));
-      });
+      last_call_ = client_->send(peer, std::move(request), options,
+                                 [result](HttpResult got) { result->set_value(std::move(got)); });
     });
     return result->get_future();
   }

@@ -17,7 +17,9 @@ int status_of(const std::string& answer) {
   return answer.starts_with("HTTP/1.1 ") ? std::stoi(answer.substr(9, 3)) : 0;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 class HttpServerTest : public LoopFixture {
  protected:
@@ -114,7 +116,8 @@ TEST_F(HttpServerTest, oversized_requests_are_refused) {
   expect_refused(port, 431, many + "\r\n");
   const std::string post = "POST / HTTP/1.1\r\n" + kHost;
   expect_refused(port, 413, post + "Content-Length: 501\r\n\r\n" + std::string(501, 'x'));
-  expect_refused(port, 413, post + "Transfer-Encoding: chunked\r\n\r\n1ff\r\n" + std::string(511, 'x') + "\r\n0\r\n\r\n");
+  expect_refused(port, 413,
+                 post + "Transfer-Encoding: chunked\r\n\r\n1ff\r\n" + std::string(511, 'x') + "\r\n0\r\n\r\n");
   expect_refused(port, 413, post + "Transfer-Encoding: chunked\r\n\r\n96\r\n" + std::string(150, 'x') + "\r\n190\r\n");
   // Headers that dribble in line by line, an endless chunk header, and endless trailers.
   expect_refused(port, 431, post + "Transfer-Encoding: chunked\r\n\r\n1;" + std::string(2000, 'x'));
