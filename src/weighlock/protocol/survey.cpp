@@ -31,7 +31,8 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
   worker.start_path = reading.model_path;
   worker.labels.clear();
   worker.earlier.clear();
-  worker.paused_by_us = false;
+  // A pause that was sent since the last reading may have reached the new process instead of the old one.
+  worker.paused_by_us = reading.paused && worker.pause_since_read;
   worker.version.reset();
   worker.evidence = Evidence::none;
   const auto pair = context.state().pairs.find(worker.pair);
@@ -71,6 +72,7 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
   } else if (is_new) {
     note_new_incarnation(context, worker, reading);
   }
+  worker.pause_since_read = false;
   worker.paused_by_other = reading.paused && !worker.paused_by_us;
   return is_new;
 }
