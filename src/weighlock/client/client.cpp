@@ -15,7 +15,7 @@ namespace {
 constexpr int kPagesMax = 1000;          // a server that always names a next page would keep us for ever
 constexpr int kStartTries = 3;           // the start of an update carries a key, so it may be sent again
 constexpr std::size_t kQuotedMax = 300;  // of a body that isn't ours
-constexpr Milliseconds kPollFirst{50};   // small updates take a fraction of a second
+constexpr Milliseconds kPollFirst{20};   // small updates take a fraction of a second
 constexpr Milliseconds kPollLast{500};
 
 Error transport_error(const Url& gateway, const std::string& call, const TransportError& failure) {
