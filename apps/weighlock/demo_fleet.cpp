@@ -51,9 +51,9 @@ Result<DemoFleet> DemoFleet::start(const std::string& programs, const std::funct
 
   // The trainer first: it writes the model that the engines start with.
   const std::string model = root + "/start";
-  Result<Process> trainer = Process::start(
-      {programs + "/tinytrainer", "--ranks", fmt::format("{}", kRanks), "--port", "0", "--init", model},
-      root + "/tinytrainer.log");
+  Result<Process> trainer =
+      Process::start({programs + "/tinytrainer", "--ranks", fmt::format("{}", kRanks), "--port", "0", "--init", model},
+                     root + "/tinytrainer.log");
   if (!trainer) return std::move(trainer).error();
   fleet.trainer_process_ = std::move(*trainer);
   Result<std::vector<std::string>> ranks = fleet.trainer_process_.await_lines("listening ", kRanks, kStartWait);

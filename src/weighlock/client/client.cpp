@@ -42,6 +42,7 @@ Error problem_error(const std::string& call, const HttpResponse& response) {
     if (const auto word = find_string(*parsed, "code")) code = error_code_from(*word);
   }
   if (detail.empty()) detail = response.body.substr(0, kQuotedMax);
+  while (!detail.empty() && (detail.back() == '.' || detail.back() == '\n')) detail.pop_back();
   if (code == ErrorCode::unauthenticated || code == ErrorCode::permission_denied)
     detail += "; set WEIGHLOCK_ADMIN_API_KEY or --admin-api-key-file to the gateway's key";
   const std::string where = field.empty() ? "" : fmt::format(" (field '{}')", field);
