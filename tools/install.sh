@@ -88,7 +88,15 @@ began=$(date +%s)
 say "reading the package lists"
 "${get[@]}" -qq update
 say "installing"
-"${get[@]}" -qq install --no-install-recommends "${missing[@]}"
+# dpkg tells every file of every package: hundreds of lines that matter only when it fails.
+log=$(mktemp)
+if ! "${get[@]}" -qq install --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
+  cat "$log" >&2
+  rm -f "$log"
+  say "apt-get failed, see above" >&2
+  exit 1
+fi
+rm -f "$log"
 for package in "${missing[@]}"; do
   if ! is_installed "$package"; then
     say "$package is still missing; 'apt-cache policy $package' tells what this system knows of it" >&2

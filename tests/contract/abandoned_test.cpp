@@ -145,8 +145,8 @@ TEST_F(HarmlessAbandoned, pause_with_a_request_running_has_its_end_state_when_th
   for (const PauseMode mode : engine().can().pause_modes) {
     if (!engine().can().has_barrier(OperationKind::pause, mode)) continue;
     SCOPED_TRACE(name(mode));
-    const auto running = begin_generation(200);
-    ASSERT_TRUE(wait_until_running(*running));
+    const auto running = begin_running(200);
+    ASSERT_TRUE(running);
     EngineTask pausing = task(OperationKind::pause);
     pausing.operation.pause_mode = mode;
     const StateReading paused = behind_barrier(pausing);

@@ -20,6 +20,8 @@ struct Damage {
   std::optional<OutcomeKind> vllm;
 };
 
+void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.model; }
+
 constexpr Damage kDamages[] = {
     {"nowhere", untouched, touched},
     {"noweights", untouched, touched},

@@ -85,8 +85,8 @@ TEST_F(Harmless, label_can_be_set_and_read_in_every_state) {
 }
 
 TEST_F(Harmless, label_of_a_running_engine_changes_without_ending_its_requests) {
-  const auto running = begin_generation(150);
-  ASSERT_TRUE(wait_until_running(*running));
+  const auto running = begin_running(150);
+  ASSERT_TRUE(running);
   ASSERT_TRUE(set_label("while running").ok());
   const Generation generation = read_generation(running->wait());
   EXPECT_EQ(generation.tokens.size(), 150U) << generation;
@@ -128,8 +128,8 @@ TEST_F(Harmless, verification_sees_that_another_version_is_served) {
 
 TEST_F(Harmless, flush_of_an_idle_engine_is_done_and_of_a_busy_one_refused) {
   EXPECT_TRUE(flush().ok());
-  const auto running = begin_generation(200);
-  ASSERT_TRUE(wait_until_running(*running));
+  const auto running = begin_running(200);
+  ASSERT_TRUE(running);
   const Outcome refused = flush();
   EXPECT_EQ(refused.kind, OutcomeKind::untouched) << told(refused);
   measured("flush refused", refused.text);
@@ -138,8 +138,8 @@ TEST_F(Harmless, flush_of_an_idle_engine_is_done_and_of_a_busy_one_refused) {
 }
 
 TEST_F(Harmless, request_running_when_the_engine_is_paused_in_mode_keep_survives_the_switch) {
-  const auto running = begin_generation(200);
-  ASSERT_TRUE(wait_until_running(*running));
+  const auto running = begin_running(200);
+  ASSERT_TRUE(running);
   ASSERT_TRUE(pause(PauseMode::keep).ok());
   EXPECT_FALSE(running->wait(Milliseconds(300)).has_value()) << "it must not end while paused";
   const Outcome switched = switch_to(second(), PauseMode::keep);
@@ -157,8 +157,8 @@ TEST_F(Harmless, request_running_when_the_engine_is_paused_in_mode_keep_survives
 TEST_F(Harmless, request_running_when_the_engine_is_paused_in_another_mode_ends_or_goes_on_as_the_mode_says) {
   for (const PauseMode mode : engine().can().pause_modes) {
     if (mode == PauseMode::keep) continue;
-    const auto running = begin_generation(200);
-    ASSERT_TRUE(wait_until_running(*running));
+    const auto running = begin_running(200);
+    ASSERT_TRUE(running);
     const Outcome paused = pause(mode);
     ASSERT_TRUE(paused.ok()) << name(mode) << ": " << told(paused);
     if (mode == PauseMode::retract) {

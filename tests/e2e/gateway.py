@@ -1,5 +1,4 @@
 """The gateway as its clients see it: every call that the end-to-end test makes of it is here."""
-import json
 import os
 import subprocess
 import sys
@@ -80,8 +79,19 @@ class Gateway:
         }
         return self.good("PUT", f"/v1/pairs/{self.pair}", body, timeout=60)
 
-    def pair_state(self):
-        return self.good("GET", f"/v1/pairs/{self.pair}")
+    def connect_as_areal(self, trainers, engines, save_path):
+        body = {
+            "pair_name": self.pair,
+            "train_worker_urls": trainers,
+            "inference_worker_urls": engines,
+            "mode": "disk",
+            "save_path": save_path,
+        }
+        return self.good("POST", "/connect", body, timeout=60)
+
+    def update_as_areal(self, version, seconds=150):
+        body = {"pair_name": self.pair, "version": version}
+        return self.good("POST", "/update_weights", body, timeout=seconds)
 
     def workers(self):
         """By URL, without a slash at the end."""
@@ -127,6 +137,3 @@ class Gateway:
 
     def update_from(self, directory, version):
         return self.command("update", self.pair, "--version", str(version), "--from", directory)
-
-    def __str__(self):
-        return json.dumps({"url": self.url, "log": self.log})

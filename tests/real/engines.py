@@ -51,6 +51,18 @@ def command_of(pid):
         return ""
 
 
+def kill_tree(process):
+    """Kills a process that leads a session, what is in that session, and its children in sessions of their own
+    (torchrun's ranks are such). Listed before the first is killed: an orphan has no parent to be found by."""
+    members = set(session_members(process.pid)) | set(children_of(process.pid)) | {process.pid}
+    for pid in members if process.poll() is None else session_members(process.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    process.wait()
+
+
 def session_members(session):
     out = []
     for name in os.listdir("/proc"):
@@ -160,14 +172,8 @@ class Engine:
 
     def kill(self):
         """The whole tree, at once, as a machine that loses its power."""
-        if self.process is None:
-            return
-        for pid in session_members(self.process.pid):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.process.wait()
+        if self.process is not None:
+            kill_tree(self.process)
 
     def stop(self):
         """In order first; what is left after 15 s is killed."""
@@ -190,11 +196,23 @@ class Engine:
         self.stop()
         return self.start()
 
+    def computed(self):
+        """Nanoseconds that the core has been on a processor: all threads, since SGLang reads files in threads of a pool."""
+        total = 0
+        for thread in os.listdir(f"/proc/{self.core}/task"):
+            try:
+                with open(f"/proc/{self.core}/task/{thread}/schedstat", encoding="ascii") as f:
+                    total += int(f.read().split()[0])
+            except OSError:
+                pass  # It ended between the listing and the look.
+        return total
+
     def freeze_while_reading(self, path, timeout=60.0):
         """Freezes the core while it has a file under `path` mapped, which is while it loads it.
 
-        The load of a tiny model takes milliseconds. So the core is run in slices of 2 ms, and looked at between
-        them; it stays frozen at the first look that finds the file. True if that came about in time.
+        The load of a tiny model takes milliseconds. So the core is run in slices, and looked at between them; it
+        stays frozen at the first look that finds the file. A slice is half a millisecond of its computing, not of the
+        clock: on a busy machine it may wait for a processor for longer than that. True if the file was found in time.
         """
         end = time.monotonic() + timeout
         while time.monotonic() < end:
@@ -202,8 +220,10 @@ class Engine:
             with open(f"/proc/{self.core}/maps", encoding="utf-8", errors="replace") as f:
                 if path in f.read():
                     return True
+            begun, slice_end = self.computed(), time.monotonic() + 0.05
             self.thaw()
-            time.sleep(0.002)
+            while self.computed() - begun < 500_000 and time.monotonic() < slice_end:
+                pass
         return False
 
     def __enter__(self):

@@ -145,6 +145,7 @@ def end_to_end(steps, args, fleet, folder):
         for variant, words, by_command in DAMAGED:
             way = "command line" if by_command else "HTTP"
             steps.run(f"e2e: refused: {variant} ({way})", scenario.refused, variant, words, by_command)
+        steps.run("e2e: an update by AReaL's own calls", scenario.update_as_areal)
         for dialect in scenario.probes:
             name = f"e2e: request sent while {dialect} is paused"
             steps.run(name, scenario.request_sent_during_a_pause, dialect)

@@ -20,9 +20,7 @@ class Steps:
         value, error = None, ""
         try:
             value = action(*args)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as caught:  # SystemExit of a step is a failure of that step.
+        except Exception as caught:
             error = f"{type(caught).__name__}: {caught}"
             traceback.print_exc(file=self.out)
         seconds = time.monotonic() - began

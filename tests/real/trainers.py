@@ -1,10 +1,9 @@
 """Starts and stops the ranks of train_worker.py."""
 import os
-import signal
 import subprocess
 
 import wire
-from engines import HERE, session_members
+from engines import HERE, kill_tree
 
 # AReaL's gateway sends the fields of this dataclass, in this order.
 SAVE_CLASS = "areal.api.io_struct.SaveLoadMeta"
@@ -86,14 +85,8 @@ class Ranks:
         return answer.body["result"]
 
     def stop(self):
-        if self.process is None:
-            return
-        for pid in session_members(self.process.pid):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.process.wait()
+        if self.process is not None:
+            kill_tree(self.process)
 
     def __enter__(self):
         return self

@@ -22,6 +22,7 @@ struct Handler {
   std::vector<std::set<std::string, std::less<>>> keys;
   std::string partial;
   std::string duplicate;
+  bool is_duplicate = false;  // the key itself may be ""
 
   bool on_document_begin(json::error_code&) { return stack.reset(), true; }
   bool on_document_end(json::error_code&) { return true; }
@@ -42,6 +43,7 @@ struct Handler {
     partial.append(s.data(), s.size());
     if (!keys.back().insert(partial).second) {
       duplicate = partial;
+      is_duplicate = true;
       ec = json::error::syntax;
       return false;
     }
@@ -69,7 +71,7 @@ Result<json::value> parse_json(std::string_view text, std::string_view what, Jso
   json::basic_parser<Handler> parser(options);
   json::error_code failure;
   const std::size_t used = parser.write_some(false, text.data(), text.size(), failure);
-  if (!parser.handler().duplicate.empty() || (failure && !parser.handler().keys.empty() && !parser.handler().partial.empty()))
+  if (parser.handler().is_duplicate)
     return Error{ErrorCode::invalid_argument, fmt::format("{}: the key '{}' appears twice", what, parser.handler().duplicate)};
   if (failure) return Error{ErrorCode::invalid_argument, fmt::format("{}: not JSON at byte {}: {}", what, used, failure.message())};
   if (!parser.done() || used != text.size())

@@ -41,7 +41,7 @@ class Finder final : public Exchange {
           answer.status / 100 == 5 ? OutcomeKind::unknown : OutcomeKind::untouched, ErrorCode::not_supported,
           fmt::format("answered {} \"{}\", and /version isn't vLLM's: this is neither SGLang nor vLLM, or not yet; "
                       "check that the URL is the engine's own",
-                      answer.status, answer.words));
+                      answer.status, answer.words()));
     });
   }
 

@@ -151,7 +151,8 @@ Outcome Exchange::judge(OperationKind as, const Answer& answer) const {
   const Row& row = table_[classify(table_, as, answer)];
   if (row.kind == OutcomeKind::ok) return done();
   std::string why = fmt::format("answered {}", answer.status);
-  why += answer.words.empty() ? std::string(" without a word") : fmt::format(" \"{}\"", answer.words);
+  const std::string words = answer.words();
+  why += words.empty() ? std::string(" without a word") : fmt::format(" \"{}\"", words);
   if (!row.remedy.empty()) why += fmt::format(" ({})", row.remedy);
   Outcome outcome = failed(row.kind, row.code, why);
   outcome.needs_restart = row.needs_restart;

@@ -78,7 +78,7 @@ class Talk final : public Exchange {
                  if (!outcome.ok() || find_string(*answer.json, "new_version") == operation().label) return outcome;
                  return failed(
                      OutcomeKind::unknown, ErrorCode::bad_answer,
-                     fmt::format("was sent the label '{}' and answered \"{}\"", operation().label, answer.words));
+                     fmt::format("was sent the label '{}' and answered \"{}\"", operation().label, answer.words()));
                });
   }
 
@@ -135,7 +135,7 @@ class Talk final : public Exchange {
       if (!outcome.ok()) return outcome;
       if (!token_is_sound(*answer.json))
         return failed(OutcomeKind::mismatch, ErrorCode::worker_failed,
-                      fmt::format("generated no token with a finite probability: \"{}\"", answer.words));
+                      fmt::format("generated no token with a finite probability: \"{}\"", answer.words()));
       outcome.evidence = Evidence::probe;
       return outcome;
     });
@@ -153,13 +153,15 @@ class Talk final : public Exchange {
 
   // /server_info first: it passes through the scheduler's queue, so what was sent earlier has ended when it answers,
   // and the two reads after it, which the HTTP process answers alone, see the effect. That makes the same reads a
-  // barrier.
+  // barrier, if it is asked twice: what was sent on a connection that was reset since may still be delivered until a
+  // later connection was answered, so only a request that is sent after that answer queues behind it for sure.
   Turn read() {
     Ask info = get("/server_info", Key::api);
     info.fresh = operation().kind == barrier;
     return ask(std::move(info), [this](const Answer& answer) -> Turn {
       Outcome outcome = judge(read_state, answer);
       if (!outcome.ok()) return outcome;
+      if (operation().kind == barrier && !std::exchange(asked_twice_, true)) return read();
       reading_.incarnation = as_text(find(*answer.json, "startup_time"));
       return read_model();
     });
@@ -225,6 +227,7 @@ class Talk final : public Exchange {
   }
 
   StateReading reading_;
+  bool asked_twice_ = false;
   std::size_t next_tensor_ = 0;
   std::size_t asked_ = 0;
   Findings findings_;

@@ -8,9 +8,13 @@
 namespace weighlock {
 
 Answer read_answer(const HttpResponse& response) {
-  Answer answer{response.status, response.body, std::nullopt, words_of(response.body)};
+  Answer answer{response.status, response.body, std::nullopt};
   if (Result<json::value> parsed = parse_json(response.body, "answer")) answer.json = *std::move(parsed);
   return answer;
+}
+
+std::string Answer::words() const {
+  return words_of(body);
 }
 
 namespace body {
@@ -47,10 +51,11 @@ bool says(const Answer& answer, std::string_view key_is_value) {
 
 bool loaded_nothing(const Answer& answer, std::string_view) {
   if (!is_true(answer, "success")) return false;
+  const std::string words = answer.words();
   for (const std::string_view noun : {" weight", " tensor", " parameter", " param"}) {
-    const std::size_t at = answer.words.find("0" + std::string(noun));
+    const std::size_t at = words.find("0" + std::string(noun));
     if (at == std::string::npos) continue;
-    if (at == 0 || answer.words[at - 1] == ' ') return true;  // "updated 0 weights", not "updated 10 weights"
+    if (at == 0 || words[at - 1] == ' ') return true;  // "updated 0 weights", not "updated 10 weights"
   }
   return false;
 }

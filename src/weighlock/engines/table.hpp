@@ -21,7 +21,7 @@ struct Answer {
   int status = 0;
   std::string_view body;            // of the response, which must outlive this
   std::optional<json::value> json;  // where the body is JSON
-  std::string words;                // the engine's own, bounded
+  std::string words() const;        // the engine's own, bounded
 };
 
 Answer read_answer(const HttpResponse& response);

@@ -94,7 +94,7 @@ class Talk final : public Exchange {
                  if (!outcome.ok() || find_string(*answer.json, "new_version") == operation().label) return outcome;
                  return failed(
                      OutcomeKind::unknown, ErrorCode::bad_answer,
-                     fmt::format("was sent the label '{}' and answered \"{}\"", operation().label, answer.words));
+                     fmt::format("was sent the label '{}' and answered \"{}\"", operation().label, answer.words()));
                });
   }
 
@@ -133,7 +133,7 @@ class Talk final : public Exchange {
         results && !results->empty() && (!world_size_ || results->size() == static_cast<std::size_t>(*world_size_));
     if (all_null && count_fits) return done();
     return failed(OutcomeKind::touched, ErrorCode::worker_failed,
-                  fmt::format("answered \"{}\": {} workers should each have answered null", answer.words, expected));
+                  fmt::format("answered \"{}\": {} workers should each have answered null", answer.words(), expected));
   }
 
   Turn ask_model() {
@@ -160,7 +160,7 @@ class Talk final : public Exchange {
       if (!outcome.ok()) return outcome;
       if (!token_is_sound(*answer.json))
         return failed(OutcomeKind::mismatch, ErrorCode::worker_failed,
-                      fmt::format("generated no token with a finite probability: \"{}\"", answer.words));
+                      fmt::format("generated no token with a finite probability: \"{}\"", answer.words()));
       outcome.evidence = Evidence::probe;
       return outcome;
     });
@@ -176,7 +176,8 @@ class Talk final : public Exchange {
   }
 
   // /is_paused first: the engine core serves control calls in the order they came, so what was sent earlier has ended
-  // when it answers. That makes the same reads a barrier.
+  // when it answers. That makes the same reads a barrier, if it is asked twice: what was sent on a connection that was
+  // reset since may still be delivered until a later connection was answered.
   Turn read() {
     Ask paused = get("/is_paused", Key::admin);
     paused.fresh = operation().kind == barrier;
@@ -185,8 +186,9 @@ class Talk final : public Exchange {
       if (!outcome.ok()) return outcome;
       const std::optional<bool> is_paused = find_bool(*answer.json, "is_paused");
       if (!is_paused)
-        return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words));
+        return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
       reading_.paused = *is_paused;
+      if (operation().kind == barrier && !std::exchange(asked_twice_, true)) return read();
       return read_label();
     });
   }
@@ -265,6 +267,7 @@ class Talk final : public Exchange {
 
   std::optional<std::int64_t> world_size_;
   StateReading reading_;
+  bool asked_twice_ = false;
 };
 
 DialectTraits make_traits() {

@@ -145,7 +145,11 @@ std::string log_line(const State& state, const Update& update, Instant now) {
                                  seconds(phase_took(update, UpdateState::preparing)), seconds(phase_took(update, UpdateState::loading)),
                                  seconds(phase_took(update, UpdateState::verifying)), seconds(pause_of(update, now)));
   if (!slowest.empty()) line += fmt::format(" slowest={}", slowest);
-  if (!ok) line += fmt::format(" cause=\"{}\"", ended_text(state, update));
+  if (!ok) {
+    std::string cause = ended_text(state, update);
+    std::replace(cause.begin(), cause.end(), '"', '\'');  // engines quote; one value of the line stays one value
+    line += fmt::format(" cause=\"{}\"", cause);
+  }
   return line;
 }
 

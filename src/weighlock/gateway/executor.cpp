@@ -162,7 +162,7 @@ void Executor::run(const CancelTimer& timer) {
 
 void Executor::run(const Fence& fence) {
   log_warn("pair={} worker {} is fenced: {}: {}", fence.pair, fence.worker, name(fence.cause.code), fence.cause.message);
-  run_fence(hooks_.fence, fence, parts_.http, parts_.storage_pool);
+  run_fence(hooks_.fence, fence, parts_.http, parts_.fence_pool);
 }
 
 void Executor::run(const Reply& reply) { parts_.waiters.replied(reply); }

@@ -28,6 +28,7 @@ class Executor final : public protocol::Ports {
     Loop& loop;
     Pool& journal_pool;
     Pool& storage_pool;
+    Pool& fence_pool;  // of its own: a hook that hangs must not hold up a seal
     Journal& journal;
     HttpClient& http;
     EngineCalls& engine_calls;

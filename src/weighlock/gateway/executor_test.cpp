@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "weighlock/gateway/fence.hpp"
 #include "weighlock/io/file_system.hpp"
+#include "weighlock/io/temporary_directory.hpp"
 #include "weighlock/journal/memory_journal.hpp"
 
 namespace weighlock {
@@ -18,10 +20,11 @@ class ExecutorTest : public ::testing::Test {
   Waiters waiters;
   Pool journal_pool{loop, 1};
   Pool storage_pool{loop, 1};
+  Pool fence_pool{loop, 1};
   HttpClient http{loop};
   EngineCalls engine_calls{loop, http};
   std::optional<Error> failure;
-  Executor executor{Executor::Parts{loop, journal_pool, storage_pool, journal, http, engine_calls, storage, credentials, waiters},
+  Executor executor{Executor::Parts{loop, journal_pool, storage_pool, fence_pool, journal, http, engine_calls, storage, credentials, waiters},
                     Executor::Hooks{"", nullptr, nullptr, [this](const Error& error) {
                                       failure = error;
                                       loop.stop();
@@ -46,6 +49,17 @@ TEST_F(ExecutorTest, nothing_is_done_after_a_group_that_could_not_be_written) {
   loop.run();
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, ErrorCode::journal_failed);
+}
+
+TEST_F(ExecutorTest, a_fence_program_gets_worker_pair_and_cause_as_arguments) {
+  TemporaryDirectory directory;
+  const std::string program = directory.path("hook");
+  write_file(program, "#!/bin/sh\nprintf '%s|' \"$@\" > '" + directory.path("told") + ".part'\nmv '" + directory.path("told") + ".part' '" + directory.path("told") + "'\n");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  run_fence(program, protocol::Fence{"http://a:1", "actor", protocol::Cause{protocol::CauseCode::load_failed, "it's \"torn\"", Instant{}}}, http, fence_pool);
+  fence_pool.run([] {}, [this] { loop.stop(); });  // one thread: after the hook
+  loop.run();
+  EXPECT_EQ(read_file(directory.path("told")), "http://a:1|actor|load_failed|it's \"torn\"|");
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ struct Gateway::Implementation {
   Metrics metrics;
   Pool journal_pool;
   Pool storage_pool;
+  Pool fence_pool;
   Pool read_pool;
   HttpClient http;
   EngineCalls engine_calls;
@@ -85,11 +86,12 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       credentials(settings.engine_credentials),
       journal_pool(loop, 1),
       storage_pool(loop, kStorageThreads),
+      fence_pool(loop, 1),
       read_pool(loop, 1),
       http(loop),
       engine_calls(loop, http),
       readiness(loop, engine_calls, credentials),
-      executor(Executor::Parts{loop, journal_pool, storage_pool, *journal, http, engine_calls, storage, credentials, waiters},
+      executor(Executor::Parts{loop, journal_pool, storage_pool, fence_pool, *journal, http, engine_calls, storage, credentials, waiters},
                Executor::Hooks{settings.fence, [this](const protocol::UpdateId& id) { on_update_ended(id); }, [this] { on_stopped(true); },
                                settings.journal_failed}),
       driver(std::move(state), protocol::Dialects{traits(DialectKind::sglang), traits(DialectKind::vllm)}, executor),

@@ -32,14 +32,16 @@ struct Call {
   std::function<void(HttpResult)> done;
   std::optional<Loop::TimerId> deadline;
   ConnectionPointer connection;
-  bool reused = false;        // the present connection served a call before
-  bool sent_before = false;   // an earlier try handed over bytes
-  bool retried = false;
+  bool reused = false;       // the present connection served a call before
+  bool sent_before = false;  // an earlier try handed over bytes
+  int tries = 0;
   bool resolved = false;
   bool connected = false;
 };
 
-std::string seconds(Milliseconds time) { return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000); }
+std::string seconds(Milliseconds time) {
+  return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000);
+}
 
 }  // namespace
 
@@ -81,16 +83,17 @@ struct HttpClient::Implementation {
   }
 
   void open(CallId id, Call& call) {
-    call.reused = false;
+    call.reused = false;  // a second failure is final
+    ++call.tries;
     call.connected = false;
     if (call.peer.scheme == "https" && tls == nullptr) {
       auto made = TlsContext::make(settings.ca_file, settings.verify_peer);
       if (!made) return end(id, TransportError{Kind::tls, !call.sent_before, made.error().text()});
       tls = *made;
     }
-    resolver.resolve(call.peer.host, [this, id, try_number = call.retried](const Resolver::Answer& answer) {
+    resolver.resolve(call.peer.host, [this, id, tries = call.tries](const Resolver::Answer& answer) {
       Call* asking = find(id);
-      if (asking == nullptr || asking->retried != try_number) return;
+      if (asking == nullptr || asking->tries != tries) return;
       if (answer.addresses.empty()) return end(id, TransportError{Kind::resolve, !asking->sent_before, answer.error});
       asking->resolved = true;
       connect(id, *asking, answer.addresses);
@@ -128,8 +131,7 @@ struct HttpClient::Implementation {
     // The peer closed a kept connection just when we used it. Safe to repeat if nothing was sent, or for GET.
     const bool may_repeat = outcome.error.nothing_sent || call.method == "GET";
     call.sent_before = call.sent_before || !outcome.error.nothing_sent;
-    if (outcome.broken_unanswered && call.reused && !call.retried && may_repeat) {
-      call.retried = true;
+    if (outcome.broken_unanswered && call.reused && may_repeat) {
       call.connection.reset();
       return open(id, call);
     }
@@ -259,6 +261,8 @@ HttpClient::CallId HttpClient::send(const Url& peer, HttpRequest request, HttpCa
   return id;
 }
 
-void HttpClient::cancel(CallId id) { implementation_->cancel(id); }
+void HttpClient::cancel(CallId id) {
+  implementation_->cancel(id);
+}
 
 }  // namespace weighlock

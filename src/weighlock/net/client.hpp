@@ -1,11 +1,11 @@
 // An HTTP/1.1 client for control calls: many peers, few bytes, and an exact account of what may have reached the peer.
 //
-// Thread rule: loop thread only. `done` is called exactly once, on the loop, never inside `send` or `cancel` itself. It may
-// call the client again, or destroy it.
+// Thread rule: loop thread only. `done` is called exactly once, on the loop, never inside `send` or `cancel` itself. It
+// may call the client again, or destroy it.
 //
-// A call fails only by what happens on the wire, by `deadline`, or by `cancel`; never by a hidden smaller time-out, but for
-// connecting (Settings::connect_timeout). Redirects are not followed. No proxy is used. `nothing_sent` of a TransportError is
-// true only if no byte of the request was handed to a socket.
+// A call fails only by what happens on the wire, by `deadline`, or by `cancel`; never by a hidden smaller time-out, but
+// for connecting (Settings::connect_timeout). Redirects are not followed. No proxy is used. `nothing_sent` of a
+// TransportError is true only if no byte of the request was handed to a socket.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ namespace weighlock {
 struct HttpCallOptions {
   Milliseconds deadline{7'200'000};  // wall clock for the whole call, connect included
   bool fresh_connection = false;     // never one that was used before: for calls that may not be repeated. A reused
-                                     // connection that turns out closed before any answer byte is retried once on a fresh
-                                     // one for GET, or if no byte was sent; otherwise it is reported as reset.
+                                  // connection that turns out closed before any answer byte is retried once on a fresh
+                                  // one for GET, or if no byte was sent; otherwise it is reported as reset.
 };
 
 class HttpClient {

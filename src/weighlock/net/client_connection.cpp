@@ -37,7 +37,9 @@ std::string connect_text(int why) {
   return fmt::format("cannot connect: {}", std::strerror(why));
 }
 
-std::string seconds(Milliseconds time) { return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000); }
+std::string seconds(Milliseconds time) {
+  return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000);
+}
 
 }  // namespace
 
@@ -98,7 +100,8 @@ void ClientConnection::try_next() {
   const SocketAddress& address = addresses_[next_address_];
   const std::size_t left = addresses_.size() - next_address_++;
   const int socket = open_socket(address.family());
-  if (socket < 0) return address_failed(Kind::unreachable, fmt::format("cannot open a socket: {}", std::strerror(errno)));
+  if (socket < 0)
+    return address_failed(Kind::unreachable, fmt::format("cannot open a socket: {}", std::strerror(errno)));
   watch_ = std::make_unique<Watch>(loop_, socket);
   if (::connect(socket, address.get(), address.size) != 0 && errno != EINPROGRESS) {
     return address_failed(connect_kind(errno), connect_text(errno));
@@ -237,7 +240,9 @@ bool ClientConnection::pump_in() {
           on_broken(result);
         }
         return false;
-      case WireResult::Kind::failed: on_broken(result); return false;
+      case WireResult::Kind::failed:
+        on_broken(result);
+        return false;
     }
   }
 }
@@ -270,7 +275,9 @@ void ClientConnection::on_broken(const WireResult& result) {
 
 // Idle
 
-bool ClientConnection::reusable() { return state_ == State::idle && still_quiet(); }
+bool ClientConnection::reusable() {
+  return state_ == State::idle && still_quiet();
+}
 
 // TLS may have things of its own to read (session tickets); data of HTTP, or the end, spoils the connection.
 bool ClientConnection::still_quiet() {

@@ -1,7 +1,7 @@
 // One connection to a peer: connects, sends a request and reads its answer, then may be used again.
 //
-// Thread rule: loop thread only. Each callback is called at most once; not after the object is gone, nor after `abandon`,
-// and never inside the call that takes it. The owner may let go of the connection inside a callback.
+// Thread rule: loop thread only. Each callback is called at most once; not after the object is gone, nor after
+// `abandon`, and never inside the call that takes it. The owner may let go of the connection inside a callback.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,8 @@ namespace weighlock {
 
 class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
  public:
-  // What came of connecting, or of an exchange. `broken_unanswered`: the connection ended before any byte of the answer.
+  // What came of connecting, or of an exchange. `broken_unanswered`: the connection ended before any byte of the
+  // answer.
   struct Outcome {
     std::optional<HttpResponse> response;
     TransportError error;
@@ -33,8 +34,8 @@ class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
   ClientConnection(Loop& loop, std::shared_ptr<const TlsContext> tls, std::string host);
   ~ClientConnection();
 
-  // Tries the addresses one after the other; all of it, TLS included, may take `at_most`. `done` gets no response; an error
-  // with an empty text is none.
+  // Tries the addresses one after the other; all of it, TLS included, may take `at_most`. `done` gets no response; an
+  // error with an empty text is none.
   void connect(std::vector<SocketAddress> addresses, Milliseconds at_most, Done done);
 
   void exchange(std::string request, bool to_head, Done done);

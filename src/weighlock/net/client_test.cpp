@@ -28,7 +28,9 @@ HttpResponse response_of(const HttpResult& result) {
   return {0, {}, {}};
 }
 
-HttpCallOptions within(Milliseconds deadline) { return {.deadline = deadline}; }
+HttpCallOptions within(Milliseconds deadline) {
+  return {.deadline = deadline};
+}
 
 class HttpClientTest : public LoopFixture {
  protected:
@@ -165,7 +167,8 @@ TEST_F(HttpClientTest, dripping_answer_ends_at_the_deadline_and_not_before) {
 TEST_F(HttpClientTest, answers_that_are_not_http_are_malformed) {
   for (const char* bytes :
        {"garbage\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-Length: 2\r\n\r\nab",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\nab",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "HTTP/1.1 101 Switching\r\n\r\n"}) {
@@ -174,8 +177,8 @@ TEST_F(HttpClientTest, answers_that_are_not_http_are_malformed) {
 }
 
 TEST_F(HttpClientTest, answer_cut_short_is_never_taken_for_whole) {
-  for (const char* bytes : {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1",
-                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+  for (const char* bytes : {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "HTTP/1.1 200 OK\r\nContent-Le",
+                            "HTTP/1.1", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
                             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nha"}) {
     const TransportError error = error_of_raw(bytes);
     EXPECT_EQ(Kind::reset, error.kind) << bytes << " " << error.text;
@@ -198,7 +201,8 @@ TEST_F(HttpClientTest, oversized_answers_are_refused) {
 }
 
 TEST_F(HttpClientTest, interim_answers_are_skipped) {
-  const int port = serve_raw("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nX: y\r\n\r\nHTTP/1.1 204 No\r\n\r\n");
+  const int port =
+      serve_raw("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nX: y\r\n\r\nHTTP/1.1 204 No\r\n\r\n");
   EXPECT_EQ(204, response_of(call(url_of(port), kPost)).status);
 }
 
@@ -348,6 +352,23 @@ TEST_F(HttpClientTest, reused_connection_lost_under_a_request_is_retried_for_get
     }
     peer.join();
   }
+}
+
+TEST_F(HttpClientTest, retry_that_is_refused_does_not_claim_that_nothing_was_sent) {
+  RawListener listener;
+  std::thread peer([&] {
+    RawSocket first = listener.accept();
+    first.read_until("\r\n\r\n");
+    first.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    first.read_until("\r\n\r\n");
+    listener.close();
+    first.close();
+  });
+  response_of(call(url_of(listener.port()), kGet));
+  const TransportError error = error_of(call(url_of(listener.port()), kGet));
+  EXPECT_EQ(Kind::refused, error.kind);
+  EXPECT_FALSE(error.nothing_sent);
+  peer.join();
 }
 
 TEST_F(HttpClientTest, get_is_retried_only_once) {

@@ -54,7 +54,8 @@ struct Resolver::Implementation {
       static_cast<Implementation*>(self)->watch(socket, readable != 0, writable != 0);
     };
     options.sock_state_cb_data = this;
-    const int made = ares_init_options(&channel, &options, ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);
+    const int made =
+        ares_init_options(&channel, &options, ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);
     WEIGHLOCK_CHECK(made == ARES_SUCCESS, "c-ares makes a channel");
     if (!servers.empty()) {
       const int set = ares_set_servers_ports_csv(channel, servers.c_str());
@@ -135,7 +136,8 @@ struct Resolver::Implementation {
 
   void answered(const std::string& host, int status, const ares_addrinfo* info) {
     Answer answer;
-    for (const ares_addrinfo_node* node = info == nullptr ? nullptr : info->nodes; node != nullptr; node = node->ai_next) {
+    for (const ares_addrinfo_node* node = info == nullptr ? nullptr : info->nodes; node != nullptr;
+         node = node->ai_next) {
       SocketAddress address;
       if (node->ai_addrlen > sizeof address.storage) continue;
       std::memcpy(&address.storage, node->ai_addr, node->ai_addrlen);

@@ -1,6 +1,7 @@
 // Names to addresses, many at a time: by c-ares on the loop, so that one dead name server stalls nobody else.
 //
-// Thread rule: loop thread only. Answers are remembered for seconds; the same name asked twice at once is looked up once.
+// Thread rule: loop thread only. Answers are remembered for seconds; the same name asked twice at once is looked up
+// once.
 #pragma once
 
 #include <functional>

@@ -11,8 +11,8 @@ namespace {
 using Kind = TransportError::Kind;
 using namespace std::chrono_literals;
 
-// A name server on a real UDP socket: "worker.test" is at 127.0.0.1, names that begin with "dead" get no answer at all, and
-// all others don't exist.
+// A name server on a real UDP socket: "worker.test" is at 127.0.0.2 and at 127.0.0.1, names that begin with "dead" get
+// no answer at all, and all others don't exist.
 class NameServer {
  public:
   NameServer() : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
@@ -53,7 +53,7 @@ class NameServer {
     }
   }
 
-  // RFC 1035, 4.1: a header of 12 bytes, the question (labels, type, class), and one record that points back at the name.
+  // RFC 1035, 4.1: a header of 12 bytes, the question (labels, type, class), and records that point back at the name.
   std::string answer_to(const std::string& question) {
     const std::string name = question.substr(13);
     if (name.starts_with("dead")) return {};
@@ -63,11 +63,12 @@ class NameServer {
     const bool known = name.starts_with(std::string("worker\4test", 11));
     if (known && type == kTypeA) ++address_questions_;
     std::string answer = question.substr(0, name_end + 5);
-    answer[2] = '\x81';                  // an answer, recursion was wanted ...
+    answer[2] = '\x81';                   // an answer, recursion was wanted ...
     answer[3] = known ? '\x80' : '\x83';  // ... and is there; 3: no such name
-    answer[7] = known && type == kTypeA ? 1 : 0;
+    answer[7] = known && type == kTypeA ? 2 : 0;
     answer[9] = answer[11] = 0;
     if (known && type == kTypeA) {
+      answer += std::string("\xc0\x0c\0\1\0\1\0\0\0\x3c\0\4\x7f\0\0\2", 16);
       answer += std::string("\xc0\x0c\0\1\0\1\0\0\0\x3c\0\4\x7f\0\0\1", 16);
     }
     return answer;
@@ -99,6 +100,11 @@ class DnsTest : public LoopFixture {
 };
 
 }  // namespace
+
+TEST_F(DnsTest, every_address_of_a_name_is_tried) {
+  // Nothing listens at 127.0.0.2, which comes first.
+  EXPECT_TRUE(std::holds_alternative<HttpResponse>(ask("worker.test").get()));
+}
 
 TEST_F(DnsTest, name_is_asked_for_once_by_many_calls) {
   std::vector<std::future<HttpResult>> calls;

@@ -15,35 +15,60 @@ namespace {
 
 std::string_view reason_phrase(int status) {
   switch (status) {
-    case 200: return "OK";
-    case 201: return "Created";
-    case 202: return "Accepted";
-    case 204: return "No Content";
-    case 304: return "Not Modified";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 409: return "Conflict";
-    case 413: return "Content Too Large";
-    case 415: return "Unsupported Media Type";
-    case 422: return "Unprocessable Content";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 500: return "Internal Server Error";
-    case 501: return "Not Implemented";
-    case 502: return "Bad Gateway";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    case 507: return "Insufficient Storage";
-    default: return "";  // allowed by RFC 9112; clients go by the number
+    case 200:
+      return "OK";
+    case 201:
+      return "Created";
+    case 202:
+      return "Accepted";
+    case 204:
+      return "No Content";
+    case 304:
+      return "Not Modified";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 422:
+      return "Unprocessable Content";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 502:
+      return "Bad Gateway";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 507:
+      return "Insufficient Storage";
+    default:
+      return "";  // allowed by RFC 9112; clients go by the number
   }
 }
 
 bool is_framing(std::string_view name) {
-  static constexpr std::array<std::string_view, 4> kFraming = {"content-length", "transfer-encoding", "connection", "host"};
+  static constexpr std::array<std::string_view, 4> kFraming = {"content-length", "transfer-encoding", "connection",
+                                                               "host"};
   std::string lower(name);
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
   return std::find(kFraming.begin(), kFraming.end(), lower) != kFraming.end();
@@ -52,7 +77,8 @@ bool is_framing(std::string_view name) {
 // A value can't begin a header of its own.
 std::string without_controls(std::string_view value) {
   std::string out(value);
-  std::replace_if(out.begin(), out.end(), [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7f; }, ' ');
+  std::replace_if(
+      out.begin(), out.end(), [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7f; }, ' ');
   return out;
 }
 
@@ -108,7 +134,9 @@ std::string answer_text(const HttpResponse& response, const AnswerFraming& frami
   return out;
 }
 
-std::string chunk_text(const std::string& bytes) { return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes); }
+std::string chunk_text(const std::string& bytes) {
+  return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
+}
 
 HttpResponse problem(int status, const std::string& detail) {
   return {status, {{"Content-Type", "application/json"}}, json::serialize(json::object{{"detail", detail}})};

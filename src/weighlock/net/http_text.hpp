@@ -1,5 +1,5 @@
-// HTTP/1.1 messages as bytes on the wire. Framing headers are always ours: a Content-Length, Transfer-Encoding, Connection
-// or Host in the value's headers is left out, and control characters in a header become spaces.
+// HTTP/1.1 messages as bytes on the wire. Framing headers are always ours: a Content-Length, Transfer-Encoding,
+// Connection or Host in the value's headers is left out, and control characters in a header become spaces.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ namespace weighlock {
 std::string request_text(const Url& peer, const HttpRequest& request);
 
 struct AnswerFraming {
-  bool to_head = false;     // no body, but its length
-  bool keep_alive = true;   // otherwise "Connection: close"
-  bool streamed = false;    // the head of a stream: no length
-  bool chunked = false;     // streamed on HTTP/1.1
+  bool to_head = false;    // no body, but its length
+  bool keep_alive = true;  // otherwise "Connection: close"
+  bool streamed = false;   // the head of a stream: no length
+  bool chunked = false;    // streamed on HTTP/1.1
 };
 
 // The head of the answer, and its body unless streamed or to HEAD.

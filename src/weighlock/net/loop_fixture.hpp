@@ -80,6 +80,8 @@ class RawListener {
     const auto any = numeric_address("127.0.0.1", 0);
     EXPECT_EQ(0, ::bind(socket_, any->get(), any->size));
     EXPECT_EQ(0, ::listen(socket_, backlog));
+    const timeval limit{5, 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);  // of accept
     sockaddr_in bound{};
     socklen_t size = sizeof bound;
     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &size);
@@ -149,9 +151,8 @@ class LoopFixture : public ::testing::Test {
     auto result = std::make_shared<std::promise<HttpResult>>();
     on_loop([&] {
       if (client_ == nullptr) client_ = std::make_unique<HttpClient>(loop_);
-      last_call_ = client_->send(peer, std::move(request), options, [result](HttpResult got) {
-        result->set_value(std::move(got));
-      });
+      last_call_ = client_->send(peer, std::move(request), options,
+                                 [result](HttpResult got) { result->set_value(std::move(got)); });
     });
     return result->get_future();
   }

@@ -21,7 +21,9 @@ namespace {
 // A peer that announces a large body and never sends it must not make us hold the room for it.
 constexpr std::size_t kBodyReserveMax = 1024 * 1024;
 
-std::string text(beast::string_view view) { return std::string(view.data(), view.size()); }
+std::string text(beast::string_view view) {
+  return std::string(view.data(), view.size());
+}
 
 // What requests and answers have in common; `Message` is the value being filled.
 template <bool kIsRequest, typename Message>
@@ -102,7 +104,8 @@ std::string origin_form(std::string_view method, std::string_view target) {
   const std::size_t scheme_end = target.find("://");
   if (scheme_end == std::string_view::npos) return {};
   const std::string_view scheme = target.substr(0, scheme_end);
-  if (!beast::iequals({scheme.data(), scheme.size()}, "http") && !beast::iequals({scheme.data(), scheme.size()}, "https")) {
+  if (!beast::iequals({scheme.data(), scheme.size()}, "http") &&
+      !beast::iequals({scheme.data(), scheme.size()}, "https")) {
     return {};
   }
   const std::string_view rest = target.substr(scheme_end + 3);
@@ -174,16 +177,28 @@ ReadState RequestReader::feed(std::string& buffer) {
   return ReadState::failed;
 }
 
-HttpRequest RequestReader::take() { return std::move(parser_->message); }
-bool RequestReader::header_done() const { return parser_->header_ended; }
-bool RequestReader::keep_alive() const { return parser_->header_ended && parser_->keep_alive(); }
-bool RequestReader::http_1_1() const { return parser_->version == 11; }
+HttpRequest RequestReader::take() {
+  return std::move(parser_->message);
+}
+bool RequestReader::header_done() const {
+  return parser_->header_ended;
+}
+bool RequestReader::keep_alive() const {
+  return parser_->header_ended && parser_->keep_alive();
+}
+bool RequestReader::http_1_1() const {
+  return parser_->version == 11;
+}
 bool RequestReader::expects_continue() const {
   const std::string_view expect = header(parser_->message.headers, "Expect");
   return http_1_1() && beast::iequals({expect.data(), expect.size()}, "100-continue");
 }
-int RequestReader::refusal_status() const { return parser_->status; }
-const std::string& RequestReader::refusal() const { return parser_->reason; }
+int RequestReader::refusal_status() const {
+  return parser_->status;
+}
+const std::string& RequestReader::refusal() const {
+  return parser_->reason;
+}
 
 struct AnswerReader::Parser final : Collector<false, HttpResponse> {
   TransportError::Kind kind = TransportError::Kind::malformed;
@@ -249,9 +264,17 @@ ReadState AnswerReader::end() {
   return ReadState::failed;
 }
 
-HttpResponse AnswerReader::take() { return std::move(parser_->message); }
-bool AnswerReader::keep_alive() const { return parser_->header_ended && parser_->keep_alive() && !parser_->need_eof(); }
-TransportError::Kind AnswerReader::failure() const { return parser_->kind; }
-const std::string& AnswerReader::failure_text() const { return parser_->reason; }
+HttpResponse AnswerReader::take() {
+  return std::move(parser_->message);
+}
+bool AnswerReader::keep_alive() const {
+  return parser_->header_ended && parser_->keep_alive() && !parser_->need_eof();
+}
+TransportError::Kind AnswerReader::failure() const {
+  return parser_->kind;
+}
+const std::string& AnswerReader::failure_text() const {
+  return parser_->reason;
+}
 
 }  // namespace weighlock

@@ -1,8 +1,8 @@
 // Reads HTTP/1.x messages out of bytes, strictly: the framing of a message is either plain or an error.
 //
-// Around Beast 1.81's parser, whose gaps are closed here: it frames "Transfer-Encoding: gzip" with a Content-Length by the
-// length, accepts Transfer-Encoding on HTTP/1.0, limits each header line rather than all of them, and puts trailers among
-// the headers (ours are dropped). No sockets, no clock; one reader reads one message.
+// Around Beast 1.81's parser, whose gaps are closed here: it frames "Transfer-Encoding: gzip" with a Content-Length by
+// the length, accepts Transfer-Encoding on HTTP/1.0, limits each header line rather than all of them, and puts trailers
+// among the headers (ours are dropped). No sockets, no clock; one reader reads one message.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,8 @@ constexpr ReaderLimits kLimits{4096, 65536};
 
 const std::string kRequests =
     "POST /one HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nfirst"
-    "POST /two HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;x=\"y\"\r\nsec\r\n3\r\nond\r\n0\r\nTrailer: t\r\n\r\n"
+    "POST /two HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;x=\"y\"\r\nsec\r\n3\r\nond\r\n0\r\nTrailer: "
+    "t\r\n\r\n"
     "GET /three HTTP/1.1\r\nHost: h\r\n\r\n";
 
 // Reads all that `pieces` hold, as a connection would; one line a message, up to the first that is refused.
@@ -58,9 +59,14 @@ TEST(RequestReader, damaged_bytes_give_the_same_requests_however_they_are_cut) {
     for (int i = 0; i < 3; ++i) {
       const std::size_t at = random() % damaged.size();
       switch (random() % 3) {
-        case 0: damaged[at] = static_cast<char>(random()); break;
-        case 1: damaged.erase(at, 1 + random() % 4); break;
-        default: damaged.insert(at, damaged, random() % damaged.size(), random() % 40);
+        case 0:
+          damaged[at] = static_cast<char>(random());
+          break;
+        case 1:
+          damaged.erase(at, 1 + random() % 4);
+          break;
+        default:
+          damaged.insert(at, damaged, random() % damaged.size(), random() % 40);
       }
     }
     const std::size_t cut = random() % damaged.size();

@@ -1,4 +1,5 @@
-// The Responder: any thread's end of a ServerConnection. Each deed is posted to the loop and finds its connection there.
+// The Responder: any thread's end of a ServerConnection. Each deed is posted to the loop and finds its connection
+// there.
 #include "weighlock/net/server_connection.hpp"
 
 namespace weighlock {
@@ -57,10 +58,13 @@ void Responder::write(std::string bytes) const {
 
 void Responder::end_stream() const {
   if (exchange_->state->ended.exchange(true)) return;
-  exchange_->post([](ServerConnection& connection, const ExchangePointer& exchange) { connection.end_stream(exchange); });
+  exchange_->post(
+      [](ServerConnection& connection, const ExchangePointer& exchange) { connection.end_stream(exchange); });
 }
 
-bool Responder::closed() const { return exchange_->state->closed; }
+bool Responder::closed() const {
+  return exchange_->state->closed;
+}
 
 void Responder::on_closed(std::function<void()> on_closed) const {
   exchange_->state->mailbox->post([state = exchange_->state, on_closed = std::move(on_closed)] {
@@ -75,7 +79,8 @@ void Responder::on_closed(std::function<void()> on_closed) const {
 void Responder::reset() const {
   if (!exchange_->claim()) return;
   exchange_->state->ended = true;
-  exchange_->post([](ServerConnection& connection, const ExchangePointer& exchange) { connection.abort(exchange, true); });
+  exchange_->post(
+      [](ServerConnection& connection, const ExchangePointer& exchange) { connection.abort(exchange, true); });
 }
 
 void Responder::raw(std::string bytes) const {

@@ -19,9 +19,9 @@ namespace weighlock {
 
 namespace {
 
-constexpr int kAcceptsPerTurn = 64;          // then other sockets get their turn
-constexpr std::size_t kRefusalsMax = 256;    // connections beyond the limit that are told so; the rest is reset
-constexpr Milliseconds kAcceptPause{100};    // out of descriptors: some get free, or not
+constexpr int kAcceptsPerTurn = 64;        // then other sockets get their turn
+constexpr std::size_t kRefusalsMax = 256;  // connections beyond the limit that are told so; the rest is reset
+constexpr Milliseconds kAcceptPause{100};  // out of descriptors: some get free, or not
 
 int bound_port(int socket) {
   SocketAddress bound;
@@ -41,8 +41,9 @@ struct HttpServer::Implementation {
   int port = 0;
 
   Implementation(Loop& loop, Handler handler)
-      : shared{loop, {}, std::make_shared<Mailbox>(), std::move(handler),
-               [this](ServerConnection* gone) { connections.erase(gone); }} {
+      : shared{loop, {}, std::make_shared<Mailbox>(), std::move(handler), [this](ServerConnection* gone) {
+                 connections.erase(gone);
+               }} {
     shared.mailbox->loop = &loop;
   }
 
@@ -58,7 +59,8 @@ struct HttpServer::Implementation {
         continue;
       }
       if (errno == EAGAIN) break;
-      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) continue;  // that peer's own trouble
+      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
+        continue;  // that peer's own trouble
       log_warn("port {}: cannot accept a connection: {}; raise the limit of open files", port, std::strerror(errno));
       pause = shared.loop.after(kAcceptPause, [this] {
         pause.reset();
@@ -136,8 +138,12 @@ Status HttpServer::listen(const Settings& settings) {
   return {};
 }
 
-int HttpServer::port() const { return implementation_->port; }
-void HttpServer::stop_accepting() { implementation_->stop_accepting(); }
+int HttpServer::port() const {
+  return implementation_->port;
+}
+void HttpServer::stop_accepting() {
+  implementation_->stop_accepting();
+}
 
 void HttpServer::close(bool abruptly) {
   implementation_->stop_accepting();

@@ -1,10 +1,10 @@
 // An HTTP/1.1 server: strict about framing, bounded in everything (core/limits.hpp), port 0 for tests.
 //
-// Thread rule: loop thread only, but for `Responder`, whose members may be called from any thread (they post to the loop).
-// Requests that a client sends ahead are handed over one at a time, so answers keep their order. For HEAD the handler answers
-// as for GET; the body is left out. Framing headers of an answer (Content-Length, Transfer-Encoding, Connection) are the
-// server's own; "Connection: close" in an answer's headers closes the connection after it.
-// A request is refused before the handler sees it: 400 for Transfer-Encoding other than exactly "chunked", together with
+// Thread rule: loop thread only, but for `Responder`, whose members may be called from any thread (they post to the
+// loop). Requests that a client sends ahead are handed over one at a time, so answers keep their order. For HEAD the
+// handler answers as for GET; the body is left out. Framing headers of an answer (Content-Length, Transfer-Encoding,
+// Connection) are the server's own; "Connection: close" in an answer's headers closes the connection after it. A
+// request is refused before the handler sees it: 400 for Transfer-Encoding other than exactly "chunked", together with
 // Content-Length, or on HTTP/1.0; 413, 431, 408 for size and time; each with `Connection: close` and a problem body.
 #pragma once
 
@@ -22,8 +22,8 @@
 
 namespace weighlock {
 
-// The one answer to one request. Dropping the last copy without an answer sends 500; dropping it in the middle of a stream
-// closes the connection. A second answer is ignored. Once the server is gone all members do nothing.
+// The one answer to one request. Dropping the last copy without an answer sends 500; dropping it in the middle of a
+// stream closes the connection. A second answer is ignored. Once the server is gone all members do nothing.
 //
 // A peer that only closes its sending side counts as hung up, but still gets an answer that comes.
 class Responder {
@@ -33,8 +33,8 @@ class Responder {
 
   void respond(HttpResponse response) const;
 
-  // A streamed answer (server-sent events): head first, then any number of writes, then end. A write after the peer has gone
-  // is dropped; `closed()` tells.
+  // A streamed answer (server-sent events): head first, then any number of writes, then end. A write after the peer has
+  // gone is dropped; `closed()` tells.
   void begin_stream(HttpResponse head) const;
   void write(std::string bytes) const;
   void end_stream() const;
@@ -43,10 +43,10 @@ class Responder {
   void on_closed(std::function<void()> on_closed) const;
 
   // For the programs that play faulty peers (tinyengine, tests).
-  void reset() const;                                          // closes by RST without an answer
-  void raw(std::string bytes) const;                           // writes these bytes instead of an HTTP answer, then closes
+  void reset() const;                 // closes by RST without an answer
+  void raw(std::string bytes) const;  // writes these bytes instead of an HTTP answer, then closes
   void drip(HttpResponse response, Milliseconds per_byte) const;  // the right answer, a byte at a time
-  void hang() const;                                           // keeps the connection open and never answers
+  void hang() const;                                              // keeps the connection open and never answers
 
  private:
   std::shared_ptr<Exchange> exchange_;

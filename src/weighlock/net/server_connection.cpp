@@ -97,9 +97,12 @@ void ServerConnection::read_request() {
     begin_request();
   }
   switch (reader_->feed(in_)) {
-    case ReadState::more: return continue_if_expected();
-    case ReadState::done: return dispatch();
-    case ReadState::failed: return refuse(reader_->refusal_status(), reader_->refusal());
+    case ReadState::more:
+      return continue_if_expected();
+    case ReadState::done:
+      return dispatch();
+    case ReadState::failed:
+      return refuse(reader_->refusal_status(), reader_->refusal());
   }
 }
 
@@ -149,9 +152,15 @@ void ServerConnection::stop_timer() {
   timer_.reset();
 }
 
-void ServerConnection::on_read_timeout() { refuse(408, "the request was not complete in time"); }
-void ServerConnection::on_idle() { close(false); }
-void ServerConnection::on_stall() { close(true); }
+void ServerConnection::on_read_timeout() {
+  refuse(408, "the request was not complete in time");
+}
+void ServerConnection::on_idle() {
+  close(false);
+}
+void ServerConnection::on_stall() {
+  close(true);
+}
 
 // Writing
 

@@ -111,7 +111,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   ExchangePointer exchange_;
   std::optional<Loop::TimerId> timer_;
   std::optional<Loop::TimerId> drip_timer_;
-  std::string drip_;        // what a dripping answer has yet to send, reversed
+  std::string drip_;  // what a dripping answer has yet to send, reversed
   bool timing_request_ = false;
   bool input_ended_ = false;
   bool continued_ = false;

@@ -17,7 +17,9 @@ int status_of(const std::string& answer) {
   return answer.starts_with("HTTP/1.1 ") ? std::stoi(answer.substr(9, 3)) : 0;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 class HttpServerTest : public LoopFixture {
  protected:
@@ -114,7 +116,8 @@ TEST_F(HttpServerTest, oversized_requests_are_refused) {
   expect_refused(port, 431, many + "\r\n");
   const std::string post = "POST / HTTP/1.1\r\n" + kHost;
   expect_refused(port, 413, post + "Content-Length: 501\r\n\r\n" + std::string(501, 'x'));
-  expect_refused(port, 413, post + "Transfer-Encoding: chunked\r\n\r\n1ff\r\n" + std::string(511, 'x') + "\r\n0\r\n\r\n");
+  expect_refused(port, 413,
+                 post + "Transfer-Encoding: chunked\r\n\r\n1ff\r\n" + std::string(511, 'x') + "\r\n0\r\n\r\n");
   expect_refused(port, 413, post + "Transfer-Encoding: chunked\r\n\r\n96\r\n" + std::string(150, 'x') + "\r\n190\r\n");
   // Headers that dribble in line by line, an endless chunk header, and endless trailers.
   expect_refused(port, 431, post + "Transfer-Encoding: chunked\r\n\r\n1;" + std::string(2000, 'x'));
@@ -124,6 +127,15 @@ TEST_F(HttpServerTest, oversized_requests_are_refused) {
   for (int i = 0; i < 60; ++i) slow.send("X-Filler: 0123456789012345\r\n");
   EXPECT_EQ(431, status_of(slow.read_to_end()));
   EXPECT_EQ(0, handled_);
+}
+
+TEST_F(HttpServerTest, refused_peer_that_goes_on_sending_is_listened_to_for_a_while) {
+  // Closing at once would reset the connection, and the answer might be lost with it.
+  const RawSocket socket = RawSocket::connect_to(serve_echo());
+  socket.send("POST / HTTP/1.1\r\n" + kHost + "Content-Length: 99999999999\r\n\r\n");
+  EXPECT_EQ(413, status_of(socket.read_to_end()));
+  const std::string more(100'000, 'x');
+  for (int i = 0; i < 10; ++i) EXPECT_GT(::send(socket.descriptor(), more.data(), more.size(), MSG_NOSIGNAL), 0);
 }
 
 TEST_F(HttpServerTest, chunked_body_arrives_whole_and_trailers_are_no_headers) {
@@ -347,13 +359,16 @@ TEST_F(HttpServerTest, hang_up_is_told_while_an_answer_is_due) {
 
 TEST_F(HttpServerTest, hang_up_is_not_told_after_the_answer) {
   std::atomic<bool> told = false;
+  const auto held = std::make_shared<int>(0);
   const int port = serve([&](const HttpRequest&, const Responder& responder) {
-    responder.on_closed([&] { told = true; });
+    // A callback that holds its own Responder goes with the answer.
+    responder.on_closed([&told, held, responder] { told = true; });
     responder.respond({});
   });
   answer_to(port, "GET / HTTP/1.1\r\nConnection: close\r\n" + kHost + "\r\n");
   on_loop([&] { server_.reset(); });
   EXPECT_FALSE(told);
+  EXPECT_EQ(1, held.use_count());
 }
 
 TEST_F(HttpServerTest, reader_of_a_stream_that_falls_behind_is_dropped) {

@@ -60,13 +60,17 @@ class TlsWire final : public Wire {
     const int saved = errno;
     if (done > 0) return {.bytes = bytes};
     switch (SSL_get_error(session_.get(), done)) {
-      case SSL_ERROR_WANT_READ: return {.kind = WireResult::Kind::want_read};
-      case SSL_ERROR_WANT_WRITE: return {.kind = WireResult::Kind::want_write};
-      case SSL_ERROR_ZERO_RETURN: return {.kind = WireResult::Kind::end};
+      case SSL_ERROR_WANT_READ:
+        return {.kind = WireResult::Kind::want_read};
+      case SSL_ERROR_WANT_WRITE:
+        return {.kind = WireResult::Kind::want_write};
+      case SSL_ERROR_ZERO_RETURN:
+        return {.kind = WireResult::Kind::end};
       case SSL_ERROR_SYSCALL:
         ERR_clear_error();
         return {.kind = WireResult::Kind::failed, .reset = true, .text = std::strerror(saved)};
-      default: break;
+      default:
+        break;
     }
     if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
       ERR_clear_error();

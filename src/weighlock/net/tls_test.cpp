@@ -50,8 +50,8 @@ class TlsPeer {
   }
   int port() const { return listener_.port(); }
 
-  // Accepts one connection and answers each request on it, until the client closes; tells how many. Without `goodbye` the
-  // last answer, which has no length, ends with the bare connection.
+  // Accepts one connection and answers each request on it, until the client closes; tells how many. Without `goodbye`
+  // the last answer, which has no length, ends with the bare connection.
   int serve(const std::string& answer, bool goodbye = true) {
     const RawSocket socket = listener_.accept();
     SSL* session = SSL_new(context_);

@@ -38,6 +38,8 @@ class PlainWire final : public Wire {
 
 }  // namespace
 
-std::unique_ptr<Wire> plain_wire(int socket) { return std::make_unique<PlainWire>(socket); }
+std::unique_ptr<Wire> plain_wire(int socket) {
+  return std::make_unique<PlainWire>(socket);
+}
 
 }  // namespace weighlock

@@ -1,4 +1,5 @@
-// Bytes to and from a connected, non-blocking socket: plain, or under TLS. The caller waits for readiness and owns the socket.
+// Bytes to and from a connected, non-blocking socket: plain, or under TLS. The caller waits for readiness and owns the
+// socket.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +11,9 @@ namespace weighlock {
 struct WireResult {
   enum class Kind { ok, want_read, want_write, end, failed };
   Kind kind = Kind::ok;
-  std::size_t bytes = 0;   // ok: how many were read, or handed to the socket
-  bool reset = false;      // failed: the peer reset the connection
-  std::string text = {};   // failed: for people
+  std::size_t bytes = 0;  // ok: how many were read, or handed to the socket
+  bool reset = false;     // failed: the peer reset the connection
+  std::string text = {};  // failed: for people
 };
 
 class Wire {

@@ -37,8 +37,12 @@ TEST_F(MachineTest, commit_record_stands_after_every_load_and_before_every_resum
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (records[i].kind != RecordKind::intent) continue;
     const auto operation = find_string(json::value(records[i].body), "operation");
-    if (operation == "load") EXPECT_LT(i, commit);
-    if (operation == "resume") EXPECT_GT(i, commit);
+    if (operation == "load") {
+      EXPECT_LT(i, commit);
+    }
+    if (operation == "resume") {
+      EXPECT_GT(i, commit);
+    }
   }
 }
 

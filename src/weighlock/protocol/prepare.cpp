@@ -88,7 +88,7 @@ void trigger_saves(Context& context, Update& update) {
     const CallId call = context.state().next_id++;
     update.ranks.push_back(Rank{url, call, false, SaveOutcomeKind::unknown, ""});
     context.state().saves[call] = {update.pair, url};
-    context.state().busy[url] = TrainerBusy{update.id, pair.spec.save_path, call, context.now(), update.version.directory};
+    context.state().busy[url] = TrainerBusy{update.id, update.save_path, call, context.now(), update.version.directory};
     context.emit(TriggerSave{call, url, update.version.directory, update.id});
   }
 }
@@ -145,7 +145,7 @@ void end_equal_version(Context& context, Update& update) {
     return end_before_pause(context, update, UpdateState::rejected,
                             about(update, ErrorCode::conflict, fmt::format("it is committed already, and only {}/{} workers serve it; publish "
                                                                            "a higher version to bring the others back", ready, members)));
-  if (update.directory_made) context.emit(Discard{update.id, pair.spec.save_path, update.version.directory});
+  if (update.directory_made) context.emit(Discard{update.id, update.save_path, update.version.directory});
   update.committed = true;
   end_update(context, update, ready == members ? UpdateState::succeeded : UpdateState::degraded, std::nullopt);
 }
@@ -168,7 +168,8 @@ void begin_update(Context& context, Update& update) {
     update.version.directory = update.path;
     update.save_done = true;
   } else {
-    context.emit(Prepare{update.id, pair.spec.save_path, update.version.lineage, update.version.version, update.attempt, pair.bytes_last});
+    update.save_path = pair.spec.save_path;
+    context.emit(Prepare{update.id, update.save_path, update.version.lineage, update.version.version, update.attempt, pair.bytes_last});
   }
   if (pair.last_good && knows_all) {
     update.survey_done = true;
@@ -189,9 +190,7 @@ void on_prepared(Context& context, const Prepared& event) {
   if (!update) return;
   if (update->state != UpdateState::preparing) {
     // Cancelled meanwhile: what was made is ours and unused.
-    const auto pair = context.state().pairs.find(update->pair);
-    if (event.directory && pair != context.state().pairs.end())
-      context.emit(Discard{update->id, pair->second.spec.save_path, *event.directory});
+    if (event.directory) context.emit(Discard{update->id, update->save_path, *event.directory});
     return;
   }
   if (!event.directory) {
@@ -301,7 +300,7 @@ void end_before_pause(Context& context, Update& update, UpdateState state, Error
   update.targets.clear();
   if (update.directory_made) {
     context.record(RecordKind::discard, update, "", {{"directory", update.version.directory}});
-    context.emit(Discard{update.id, context.pair_of(update).spec.save_path, update.version.directory});
+    context.emit(Discard{update.id, update.save_path, update.version.directory});
   }
   if (state == UpdateState::rejected) context.record(RecordKind::update_rejected, update, "", {{"error", error.text()}});
   end_update(context, update, state, std::move(error));

@@ -126,6 +126,7 @@ struct Update {
   std::vector<PhaseTime> phases;
 
   // PREPARING
+  std::string save_path;  // the pair's when the directory was made; the pair may be gone when it is discarded
   std::vector<Rank> ranks;
   bool save_done = false;
   bool survey_done = false;

@@ -91,7 +91,8 @@ class Log {
   std::string render(LogLevel at, std::string_view message) const {
     const std::string_view word = kLevels.at(static_cast<std::size_t>(at));
     if (!json) return fmt::format("{} {} {}\n", timestamp(), word, escaped(message, false));
-    return fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",\"message\":\"{}\"}}\n", timestamp(), word, escaped(message, true));
+    return fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",\"message\":\"{}\"}}\n", timestamp(), word,
+                       escaped(message, true));
   }
 
   // The thread is never joined: a stuck stderr must not keep the process from ending.
@@ -121,7 +122,9 @@ class Log {
       }
       const std::uint64_t lost = dropped;
       if (lost != dropped_reported_) {
-        line = render(LogLevel::warn, fmt::format("{} log lines were dropped: stderr is too slow", lost - dropped_reported_)) + line;
+        line = render(LogLevel::warn,
+                      fmt::format("{} log lines were dropped: stderr is too slow", lost - dropped_reported_)) +
+               line;
         dropped_reported_ = lost;
       }
       write_all(line);
@@ -156,16 +159,24 @@ void log_init(LogLevel level, bool json) {
   the_log().json = json;
 }
 
-void log_to(int descriptor) { the_log().descriptor = descriptor; }
+void log_to(int descriptor) {
+  the_log().descriptor = descriptor;
+}
 
-bool log_enabled(LogLevel level) { return level >= the_log().level; }
+bool log_enabled(LogLevel level) {
+  return level >= the_log().level;
+}
 
 void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args arguments) {
   the_log().push(level, fmt::vformat(format, arguments));
 }
 
-std::uint64_t log_dropped() { return the_log().dropped; }
+std::uint64_t log_dropped() {
+  return the_log().dropped;
+}
 
-bool log_flush(Milliseconds at_most) { return the_log().flush(at_most); }
+bool log_flush(Milliseconds at_most) {
+  return the_log().flush(at_most);
+}
 
 }  // namespace weighlock

@@ -1,10 +1,11 @@
 // Log lines to stderr, that never block who writes them.
 //
-// A line goes into a bounded queue; a thread of its own writes it. When stderr stands still the oldest waiting lines are
-// dropped and counted, and the next line that comes through says how many. At exit the queue gets a second to empty.
-// (Why not an async spdlog logger: its exit waits for a stuck stderr for ever, and it can't write JSON.)
+// A line goes into a bounded queue; a thread of its own writes it. When stderr stands still the oldest waiting lines
+// are dropped and counted, and the next line that comes through says how many. At exit the queue gets a second to
+// empty. (Why not an async spdlog logger: its exit waits for a stuck stderr for ever, and it can't write JSON.)
 //
-// Thread rule: safe from any thread. The only process-wide state of the project. Before `log_init`: level info, plain text.
+// Thread rule: safe from any thread. The only process-wide state of the project. Before `log_init`: level info, plain
+// text.
 #pragma once
 
 #include <fmt/core.h>

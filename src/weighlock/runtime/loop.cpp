@@ -57,9 +57,13 @@ void Loop::run() {
   implementation_->context.restart();
 }
 
-void Loop::stop() { implementation_->context.stop(); }
+void Loop::stop() {
+  implementation_->context.stop();
+}
 
-void Loop::post(std::function<void()> work) { asio::post(implementation_->context, std::move(work)); }
+void Loop::post(std::function<void()> work) {
+  asio::post(implementation_->context, std::move(work));
+}
 
 Instant Loop::now() const {
   const auto elapsed = std::chrono::steady_clock::now() - implementation_->start;
@@ -70,11 +74,12 @@ Loop::TimerId Loop::after(Milliseconds delay, std::function<void()> work) {
   implementation_->check_thread();
   const TimerId id = implementation_->next_timer++;
   auto& timer = implementation_->timers.try_emplace(id, implementation_->context, delay).first->second;
-  timer.async_wait([state = implementation_.get(), id, work = std::move(work)](const boost::system::error_code& failed) {
-    // The map decides, not the code: a timer may be cancelled after it expired and before this runs.
-    if (failed || state->timers.erase(id) == 0) return;
-    work();
-  });
+  timer.async_wait(
+      [state = implementation_.get(), id, work = std::move(work)](const boost::system::error_code& failed) {
+        // The map decides, not the code: a timer may be cancelled after it expired and before this runs.
+        if (failed || state->timers.erase(id) == 0) return;
+        work();
+      });
   return id;
 }
 
@@ -91,6 +96,8 @@ void Loop::on_signal(std::function<void(int)> handler) {
   implementation_->wait_for_signal();
 }
 
-asio::io_context& io_context_of(Loop& loop) { return loop.implementation().context; }
+asio::io_context& io_context_of(Loop& loop) {
+  return loop.implementation().context;
+}
 
 }  // namespace weighlock

@@ -40,7 +40,9 @@ struct Watch::State : std::enable_shared_from_this<State> {
 Watch::Watch(Loop& loop, int descriptor)
     : descriptor_(descriptor), state_(std::make_shared<State>(io_context_of(loop), descriptor)) {}
 
-Watch::~Watch() { close(); }
+Watch::~Watch() {
+  close();
+}
 
 void Watch::when_readable(std::function<void()> ready) {
   state_->readable = std::move(ready);
@@ -52,6 +54,8 @@ void Watch::when_writable(std::function<void()> ready) {
   state_->arm(Descriptor::wait_write, &State::writable, &State::write_armed);
 }
 
-void Watch::close() { state_->close(); }
+void Watch::close() {
+  state_->close();
+}
 
 }  // namespace weighlock

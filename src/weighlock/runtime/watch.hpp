@@ -21,8 +21,8 @@ class Watch {
 
   int descriptor() const { return descriptor_; }
 
-  // Calls `ready` once, as soon as a read (or write) would not block: data, end, or an error to be read. While one is armed,
-  // arming it again only replaces the callback.
+  // Calls `ready` once, as soon as a read (or write) would not block: data, end, or an error to be read. While one is
+  // armed, arming it again only replaces the callback.
   void when_readable(std::function<void()> ready);
   void when_writable(std::function<void()> ready);
 

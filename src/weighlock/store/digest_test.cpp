@@ -161,8 +161,16 @@ TEST_F(DigestTest, manifest_takes_the_digests_and_keeps_them) {
   EXPECT_EQ(loaded.tensors.at("c").digest, digest.tensors.at("c"));
   for (const ManifestFile& file : loaded.files) EXPECT_EQ(file.digest, digest.files.at(file.name));
   EXPECT_TRUE(store.verify_sealed(version));
+  EXPECT_TRUE(compare_digest(loaded, digest));
+  const std::string text = read_file(version + "/" + std::string(kManifestName));
+  digest.tensors["c"] = "other";
+  const Error error = store.complete_manifest(loaded, digest).error();
+  EXPECT_EQ(error.code, ErrorCode::conflict);
+  EXPECT_NE(error.text().find("1 tensors and files differ: 'c'"), std::string::npos) << error.text();
+  digest.tensors["c"] = loaded.tensors.at("c").digest;
   digest.version = "other";
-  EXPECT_EQ(store.complete_manifest(loaded, digest).error().code, ErrorCode::conflict);
+  EXPECT_FALSE(compare_digest(loaded, digest));
+  EXPECT_EQ(read_file(version + "/" + std::string(kManifestName)), text);
 }
 
 TEST_F(DigestTest, tied_head_with_other_bytes_is_reported) {

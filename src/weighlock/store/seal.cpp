@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -147,8 +148,13 @@ Status VersionStore::verify_sealed(const std::string& directory, const Reach& re
   const Result<VersionDirectory> opened = VersionDirectory::open(*files_, directory, reach);
   if (!opened) return opened.error();
   const Result<Manifest> manifest = read_manifest(opened->directory(), std::string(kManifestName));
-  if (!manifest) return manifest.error();
-  for (const ManifestFile& file : manifest->files) {
+  return manifest ? verify_against(*manifest, directory, reach) : manifest.error();
+}
+
+Status VersionStore::verify_against(const Manifest& manifest, const std::string& directory, const Reach& reach) const {
+  const Result<VersionDirectory> opened = VersionDirectory::open(*files_, directory, reach);
+  if (!opened) return opened.error();
+  for (const ManifestFile& file : manifest.files) {
     if (Status checked = check_file(*opened, file); !checked) return checked;
   }
   const Result<std::vector<std::string>> names = opened->directory().list();
@@ -156,19 +162,34 @@ Status VersionStore::verify_sealed(const std::string& directory, const Reach& re
   for (const std::string& name : *names) {
     if (name.starts_with('.') || !name.ends_with(".safetensors")) continue;
     const auto known = [&](const ManifestFile& file) { return file.name == name; };
-    if (std::any_of(manifest->files.begin(), manifest->files.end(), known)) continue;
+    if (std::any_of(manifest.files.begin(), manifest.files.end(), known)) continue;
     return Error{ErrorCode::checkpoint_invalid,
                  fmt::format("'{}/{}' came after the seal: the manifest doesn't name it", directory, name)};
   }
   return {};
 }
 
+Status compare_digest(const Manifest& manifest, const Digest& digest) {
+  constexpr std::size_t kNamedMax = 8;
+  std::vector<std::string> named;
+  std::size_t count = 0;
+  const auto compare = [&](std::string_view name, const std::string& sealed, const auto& read) {
+    const auto found = read.find(name);
+    if (sealed.empty() || (found != read.end() && found->second == sealed)) return;
+    if (++count <= kNamedMax) named.push_back(quote_name(name));
+  };
+  for (const auto& [name, tensor] : manifest.tensors) compare(name, tensor.digest, digest.tensors);
+  for (const ManifestFile& file : manifest.files) compare(file.name, file.digest, digest.files);
+  if (count == 0 && (manifest.digest.empty() || manifest.digest == digest.version)) return {};
+  return Error{
+      ErrorCode::conflict,
+      fmt::format("sealed bytes were changed: version {} has the digest {}, its manifest says {}; {} tensors and files "
+                  "differ: {}",
+                  manifest.version, digest.version, manifest.digest, count, fmt::join(named, ", "))};
+}
+
 Result<Manifest> VersionStore::complete_manifest(Manifest manifest, const Digest& digest) const {
-  if (!manifest.digest.empty() && manifest.digest != digest.version) {
-    return Error{ErrorCode::conflict,
-                 fmt::format("'{}' says the digest {}, and the files have {}: sealed bytes were changed",
-                             manifest.location, manifest.digest, digest.version)};
-  }
+  if (Status same = compare_digest(manifest, digest); !same) return std::move(same).error();
   for (ManifestFile& file : manifest.files) {
     const auto found = digest.files.find(file.name);
     if (found != digest.files.end()) file.digest = found->second;

@@ -199,8 +199,11 @@ TEST_F(SealTest, foreign_directory_is_never_written_into) {
   EXPECT_EQ(std::distance(fs::directory_iterator(version), {}), 2);
   EXPECT_EQ(store.load_foreign_manifest(save_path, version)->directory, version);
   EXPECT_FALSE(store.load_foreign_manifest(save_path, root.path("other")));
+  EXPECT_TRUE(store.verify_against(*sealed, version));
   ASSERT_TRUE(store.complete_manifest(*sealed, *store.digest(version, inspection)));
   EXPECT_NE(store.load_foreign_manifest(save_path, version)->digest, "");
+  write_file(version + "/config.json", "");
+  EXPECT_FALSE(store.verify_against(*sealed, version));
 }
 
 }  // namespace

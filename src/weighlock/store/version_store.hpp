@@ -86,6 +86,10 @@ struct PreviousVersion {
 // Raw bytes that `expectations` hashes for engines that tell SHA-256; the whole of the rest is covered by `digest`.
 inline constexpr std::uint64_t kExpectedHashBytesMax = std::uint64_t{512} << 20;  // under 2 s of one core
 
+// Whether the files read now are those of the manifest, as far as it has digests: `conflict`, with the tensors and
+// files that differ by name, when sealed bytes were changed.
+Status compare_digest(const Manifest& manifest, const Digest& digest);
+
 class VersionStore {
  public:
   explicit VersionStore(FileSystem& files, Patience patience = Patience::real());
@@ -110,6 +114,8 @@ class VersionStore {
   Result<Manifest> load_foreign_manifest(const std::string& save_path, const std::string& directory) const;
   // The manifest is there, every file has its size and header, and no weights file is there that it doesn't name.
   Status verify_sealed(const std::string& directory, const Reach& reach = {}) const;
+  // The same by a manifest that lies elsewhere.
+  Status verify_against(const Manifest& manifest, const std::string& directory, const Reach& reach = {}) const;
 
   // Reads every file whole. A file that was cut or has grown since the inspection, or whose header changed, is an
   // error.

@@ -3,14 +3,50 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace weighlock {
+namespace {
+
+void append_text(const json::value& value, std::string& out) {
+  if (const json::object* object = value.if_object()) {
+    const char* before = "{";
+    for (const json::key_value_pair& member : *object) {
+      out += std::exchange(before, ",");
+      out += json::serialize(json::value(member.key()));
+      out += ':';
+      append_text(member.value(), out);
+    }
+    out += object->empty() ? "{}" : "}";
+  } else if (const json::array* array = value.if_array()) {
+    const char* before = "[";
+    for (const json::value& item : *array) {
+      out += std::exchange(before, ",");
+      append_text(item, out);
+    }
+    out += array->empty() ? "[]" : "]";
+  } else if (const double* number = value.if_double()) {
+    const std::string text = fmt::format("{}", *number);
+    out += text;
+    if (text.find_first_of(".en") == std::string::npos) out += ".0";
+  } else {
+    out += json::serialize(value);
+  }
+}
+
+}  // namespace
+
+std::string json_text(const json::value& value) {
+  std::string out;
+  append_text(value, out);
+  return out;
+}
 
 HttpResponse json_answer(int status, const json::value& body) {
   HttpResponse out;
   out.status = status;
   out.headers = {{"Content-Type", "application/json"}};
-  out.body = json::serialize(body);
+  out.body = json_text(body);
   return out;
 }
 

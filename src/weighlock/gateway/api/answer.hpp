@@ -12,6 +12,9 @@
 
 namespace weighlock {
 
+// JSON with numbers as Python prints them: 57.9 and 5.0, where Boost.JSON 1.81 prints 5.79E1 and 5E0.
+std::string json_text(const json::value& value);
+
 HttpResponse json_answer(int status, const json::value& body);
 
 // RFC 9457, as /v1 answers: type, title, status, detail, instance, code, and field for input errors.

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "weighlock/gateway/api/answer.hpp"
+
 namespace weighlock {
 namespace {
 
@@ -188,11 +190,7 @@ bool LaxBody::flag(std::string_view key, bool otherwise) {
 
 std::optional<HttpResponse> LaxBody::refusal() const {
   if (failures_.empty()) return std::nullopt;
-  HttpResponse out;
-  out.status = 422;
-  out.headers = {{"Content-Type", "application/json"}};
-  out.body = json::serialize(json::object{{"detail", failures_}});
-  return out;
+  return json_answer(422, json::object{{"detail", failures_}});
 }
 
 }  // namespace weighlock

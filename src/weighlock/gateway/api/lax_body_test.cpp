@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"null", R"({"detail":[{"type":"missing","loc":["body"],"msg":"Field required","input":null}]})"},
         Row{"[1]", R"({"detail":[{"type":"model_attributes_type","loc":["body"],"msg":"Input should be a valid dictionary or object to extract fields from","input":[1]}]})"},
         Row{R"({"pair_name":"x","version":1.5})",
-            R"({"detail":[{"type":"int_from_float","loc":["body","version"],"msg":"Input should be a valid integer, got a number with a fractional part","input":1.5E0}]})"},
+            R"({"detail":[{"type":"int_from_float","loc":["body","version"],"msg":"Input should be a valid integer, got a number with a fractional part","input":1.5}]})"},
         Row{R"({"pair_name":"x","version":null})", R"({"detail":[{"type":"int_type","loc":["body","version"],"msg":"Input should be a valid integer","input":null}]})"},
         Row{R"({"pair_name":"x","version":"a"})",
             R"({"detail":[{"type":"int_parsing","loc":["body","version"],"msg":"Input should be a valid integer, unable to parse string as an integer","input":"a"}]})"},

@@ -1,0 +1,43 @@
+#include "weighlock/core/json.hpp"
+
+#include <gtest/gtest.h>
+
+namespace weighlock {
+namespace {
+
+std::string failure_of(std::string_view text) {
+  const Result<json::value> parsed = parse_json(text, "body");
+  return parsed ? "" : parsed.error().message;
+}
+
+TEST(Json, duplicate_key_is_refused_by_name) {
+  EXPECT_NE(failure_of(R"({"a":1,"a":2})").find("'a' appears twice"), std::string::npos);
+  EXPECT_NE(failure_of(R"({"x":{"":1,"":2}})").find("'' appears twice"), std::string::npos);
+  EXPECT_EQ(failure_of(R"({"a":{"b":1},"b":{"b":1}})"), "");
+}
+
+TEST(Json, text_cut_inside_a_key_is_not_called_a_duplicate) {
+  EXPECT_EQ(failure_of(R"({"ab)").find("twice"), std::string::npos);
+  EXPECT_NE(failure_of(R"({"ab)"), "");
+}
+
+TEST(Json, what_is_not_json_is_refused) {
+  for (const char* text : {"", "NaN", "[1,]", "{\"a\":Infinity}", "1 2", "{} x", "\"\xff\"", "nul", "'a'"}) EXPECT_NE(failure_of(text), "") << text;
+}
+
+TEST(Json, nesting_beyond_the_limit_is_refused) {
+  EXPECT_EQ(failure_of(std::string(60, '[') + std::string(60, ']')), "");
+  EXPECT_NE(failure_of(std::string(100'000, '[')), "");
+}
+
+TEST(Json, members_are_found_only_with_their_type) {
+  const json::value value = *parse_json(R"({"n":5,"s":"x","b":true,"f":5.0})", "body");
+  EXPECT_EQ(find_int(value, "n"), 5);
+  EXPECT_EQ(find_string(value, "s"), "x");
+  EXPECT_EQ(find_bool(value, "b"), true);
+  EXPECT_FALSE(find_int(value, "f").has_value());
+  EXPECT_FALSE(find_string(value, "n").has_value());
+}
+
+}  // namespace
+}  // namespace weighlock

@@ -1,0 +1,36 @@
+#include "weighlock/core/url.hpp"
+
+#include <gtest/gtest.h>
+
+namespace weighlock {
+namespace {
+
+std::string text_of(std::string_view url) {
+  const Result<Url> parsed = parse_url(url);
+  return parsed ? parsed->text : "refused: " + parsed.error().message;
+}
+
+TEST(Url, spellings_of_one_worker_give_one_text) {
+  EXPECT_EQ(text_of("http://Host.Example:80/"), "http://host.example:80");
+  EXPECT_EQ(text_of("HTTP://host.example"), "http://host.example:80");
+  EXPECT_EQ(text_of("https://host"), "https://host:443");
+  EXPECT_EQ(text_of("http://127.1:5"), "http://127.0.0.1:5");
+  EXPECT_EQ(text_of("http://[::ffff:127.0.0.1]:5"), "http://127.0.0.1:5");
+  EXPECT_EQ(text_of("http://[0:0::1]:5/"), "http://[::1]:5");
+  EXPECT_EQ(text_of("http://h:1/prefix/"), "http://h:1/prefix");
+}
+
+TEST(Url, wildcard_hosts_are_refused_in_every_spelling) {
+  for (const char* url : {"http://0.0.0.0:1", "http://0:1", "http://0x0:1", "http://[::]:1", "http://[0:0:0:0:0:0:0:0]:1",
+                          "http://[::ffff:0.0.0.0]:1", "http://:1", "http://"})
+    EXPECT_EQ(text_of(url).rfind("refused", 0), 0u) << url;
+}
+
+TEST(Url, what_is_no_worker_address_is_refused) {
+  for (const char* url : {"", "host:1", "ftp://h", "file:///etc", "http://u:p@h", "http://h?x", "http://h#x", "http://h:0", "http://h:65536",
+                          "http://h:abc", "http://h :1", "http://h\n", "http://[::1", "http://[::1]x", "http://h\xc3\xa4"})
+    EXPECT_EQ(text_of(url).rfind("refused", 0), 0u) << url;
+}
+
+}  // namespace
+}  // namespace weighlock

@@ -1,0 +1,50 @@
+#include "weighlock/gateway/credentials.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "weighlock/io/temporary_directory.hpp"
+
+namespace weighlock {
+namespace {
+
+std::optional<FieldError> read(const json::value& reference, std::string& key) { return read_key_reference(reference, "workers[0].admin_key", key); }
+
+TEST(Credentials, a_key_comes_from_the_environment_or_a_file_without_its_line_end) {
+  TemporaryDirectory directory;
+  write_file(directory.path("key"), "from-file\n");
+  ASSERT_EQ(setenv("WEIGHLOCK_TEST_ENGINE_KEY", "from-env", 1), 0);
+  std::string key;
+  EXPECT_FALSE(read({{"env", "WEIGHLOCK_TEST_ENGINE_KEY"}}, key));
+  EXPECT_EQ(key, "from-env");
+  EXPECT_FALSE(read({{"file", directory.path("key")}}, key));
+  EXPECT_EQ(key, "from-file");
+  EXPECT_FALSE(read(nullptr, key));
+}
+
+TEST(Credentials, what_is_no_reference_is_refused_and_never_shown) {
+  TemporaryDirectory directory;
+  write_file(directory.path("long"), std::string(5000, 'x'));
+  write_file(directory.path("lines"), "secret\nsecond");
+  std::string key;
+  for (const json::value& bad : {json::value("secret"), json::value{{"key", "secret"}}, json::value{{"env", "WEIGHLOCK_TEST_NOT_SET"}},
+                                 json::value{{"file", "relative"}}, json::value{{"file", directory.path("absent")}},
+                                 json::value{{"file", directory.path("long")}}, json::value{{"file", directory.path("lines")}}}) {
+    const auto failure = read(bad, key);
+    ASSERT_TRUE(failure) << json::serialize(bad);
+    EXPECT_EQ(failure->field, "workers[0].admin_key");
+    EXPECT_EQ(failure->error.message.find("secret"), std::string::npos);
+    EXPECT_EQ(key, "");
+  }
+}
+
+TEST(Credentials, a_worker_without_keys_of_its_own_gets_the_ones_for_all) {
+  CredentialStore store(Credentials{"all", ""});
+  store.set("http://a:1", Credentials{"own", "api"});
+  EXPECT_EQ(store.of("http://a:1").admin_key, "own");
+  EXPECT_EQ(store.of("http://b:1").admin_key, "all");
+}
+
+}  // namespace
+}  // namespace weighlock

@@ -1,0 +1,194 @@
+#include "sim/clients.hpp"
+
+#include "sim/violation.hpp"
+
+namespace weighlock::sim {
+
+using protocol::ReplyToken;
+
+Clients::Clients(const Scenario& scenario, Random& random, Network& network, Store& store, Scheduler& scheduler,
+                 const Trace& trace, Post post)
+    : scenario_(scenario),
+      random_(random),
+      network_(network),
+      store_(store),
+      scheduler_(scheduler),
+      trace_(trace),
+      post_(std::move(post)),
+      views_(scenario.pairs.size()) {}
+
+ReplyToken Clients::token(AskKind kind, std::size_t pair) {
+  const ReplyToken made = next_++;
+  Ask& ask = asks_[made];
+  ask.kind = kind;
+  ask.pair = scenario_.pairs[pair].name;
+  ask.after_shutdown = shut_down_;
+  return made;
+}
+
+void Clients::connect(std::size_t pair, bool again) {
+  protocol::ConnectPair event;
+  event.token = token(AskKind::connect, pair);
+  event.spec = scenario_.pairs[pair];
+  event.new_lineage = !again || random_.chance(600);
+  if (again && event.spec.workers.size() > 1 && random_.chance(400)) event.spec.workers.pop_back();
+  if (event.new_lineage) {
+    // A trainer that starts again may start at an earlier step.
+    views_[pair].version = random_.chance(500) ? 0 : views_[pair].version;
+  }
+  trace_.line("client connects {} ({} workers)", event.spec.name, event.spec.workers.size());
+  post_(std::move(event));
+}
+
+void Clients::request(std::size_t pair, std::int64_t version, std::string key, std::string path) {
+  PairView& view = views_[pair];
+  protocol::RequestUpdate event;
+  event.token = token(AskKind::update, pair);
+  event.pair = scenario_.pairs[pair].name;
+  event.version = version;
+  event.key = key;
+  event.path = path;
+  event.policy = scenario_.pairs[pair].policy;
+  asks_[event.token].key = key;
+  asks_[event.token].version = version;
+  view.last_key = std::move(key);
+  view.last_version = version;
+  view.last_path = std::move(path);
+  trace_.line("client asks {} for version {} (token {}, key '{}', path '{}')", event.pair, version, event.token,
+              event.key, event.path);
+  post_(std::move(event));
+}
+
+void Clients::steal(std::size_t pair) {
+  if (scenario_.pairs.size() < 2) return;
+  const std::size_t other = (pair + 1) % scenario_.pairs.size();
+  protocol::ConnectPair event;
+  event.token = token(AskKind::steal, pair);
+  event.spec = scenario_.pairs[pair];
+  event.spec.workers.push_back(scenario_.pairs[other].workers.front());
+  event.new_lineage = false;
+  trace_.line("client connects {} with a worker of {}", event.spec.name, scenario_.pairs[other].name);
+  post_(std::move(event));
+}
+
+void Clients::cancel(std::size_t pair) {
+  const protocol::UpdateId& update = views_[pair].last_update;
+  trace_.line("client cancels {}", update);
+  const ReplyToken made = token(AskKind::cancel, pair);
+  asks_[made].update = update;
+  post_(protocol::CancelUpdate{made, update});
+}
+
+// As AReaL v2 does: the trainer pauses its engines, asks for the update, and continues them itself.
+void Clients::pause_first(std::size_t pair) {
+  for (const protocol::WorkerSpec& worker : scenario_.pairs[pair].workers) network_.find(worker.url)->foreign_pause();
+  const bool caller = scenario_.pairs[pair].policy.pause == protocol::PauseOwner::caller;
+  if (caller || scenario_.calm[pair] || random_.chance(800)) {  // or it dies and leaves them so
+    for (const protocol::WorkerSpec& worker : scenario_.pairs[pair].workers) paused_for_[next_].push_back(worker.url);
+  }
+  request(pair, ++views_[pair].version, fmt::format("k{}", ++keys_), "");
+}
+
+void Clients::continue_all(const std::vector<std::string>& urls) {
+  for (const std::string& url : urls) {
+    scheduler_.after(random_.between(1, 2'000), [this, url] { network_.find(url)->foreign_resume(); });
+  }
+}
+
+void Clients::act(const ClientAction& action) {
+  PairView& view = views_[action.pair];
+  const std::string& name = scenario_.pairs[action.pair].name;
+  switch (action.kind) {
+    case ClientActionKind::connect:
+      connect(action.pair, false);
+      break;
+    case ClientActionKind::reconnect:
+      connect(action.pair, true);
+      break;
+    case ClientActionKind::request:
+      view.version += random_.chance(150) ? 2 : 1;
+      request(action.pair, view.version, random_.chance(700) ? fmt::format("k{}", ++keys_) : "", "");
+      break;
+    case ClientActionKind::request_same_key:
+      request(action.pair, view.last_version, view.last_key, view.last_path);
+      break;
+    case ClientActionKind::request_same_version:
+      request(action.pair, view.last_version, fmt::format("k{}", ++keys_), view.last_path);
+      break;
+    case ClientActionKind::request_lower:
+      request(action.pair, view.version > 1 ? view.version - 1 : 0, fmt::format("k{}", ++keys_), "");
+      break;
+    case ClientActionKind::request_path:
+      request(action.pair, ++view.version, fmt::format("k{}", ++keys_),
+              store_.hand_over(scenario_.pairs[action.pair].save_path));
+      break;
+    case ClientActionKind::cancel:
+      if (view.last_update.empty()) break;
+      cancel(action.pair);
+      break;
+    case ClientActionKind::remove:
+      trace_.line("client removes {}", name);
+      post_(protocol::RemovePair{token(AskKind::remove, action.pair), name});
+      break;
+    case ClientActionKind::steal_worker:
+      steal(action.pair);
+      break;
+    case ClientActionKind::pause_first:
+      pause_first(action.pair);
+      break;
+    case ClientActionKind::shutdown:
+      trace_.line("shutdown");
+      shut_down_ = true;
+      post_(protocol::Shutdown{});
+      break;
+  }
+}
+
+void Clients::on_reply(const protocol::Reply& reply) {
+  if (reply.token == 0) return;
+  const auto it = asks_.find(reply.token);
+  if (it == asks_.end()) throw Violation{0, fmt::format("a reply to token {}, which nobody holds", reply.token)};
+  Ask& ask = it->second;
+  if (ask.replied) throw Violation{0, fmt::format("a second reply to token {}", reply.token)};
+  ask.replied = true;
+  ask.refused = reply.error.has_value();
+  if (const auto paused = paused_for_.find(reply.token); paused != paused_for_.end()) {
+    if (ask.refused) {
+      continue_all(paused->second);
+    } else {
+      continue_after_[reply.update] = paused->second;
+    }
+  }
+  if (ask.kind == AskKind::remove && !ask.refused) {  // the pair's keys are forgotten with it
+    std::erase_if(by_key_, [&](const auto& entry) { return entry.first.first == ask.pair; });
+  }
+  if (ask.kind != AskKind::update || ask.refused) return;
+  if (ask.after_shutdown) throw Violation{0, fmt::format("token {} was accepted after Shutdown", reply.token)};
+  ask.update = reply.update;
+  if (reply.update.empty()) throw Violation{0, fmt::format("token {} was accepted without an update", reply.token)};
+  ++accepted_[reply.update];
+  for (std::size_t p = 0; p < views_.size(); ++p) {
+    if (scenario_.pairs[p].name == ask.pair) views_[p].last_update = reply.update;
+  }
+  if (ask.key.empty()) return;
+  const auto [known, fresh] = by_key_.emplace(std::pair{ask.pair, ask.key}, reply.update);
+  if (!fresh && known->second != reply.update) {
+    throw Violation{9,
+                    fmt::format("key '{}' of {} is update {} and {}", ask.key, ask.pair, known->second, reply.update)};
+  }
+}
+
+void Clients::on_update_ended(const protocol::UpdateId& update) {
+  const auto it = continue_after_.find(update);
+  if (it == continue_after_.end()) return;
+  continue_all(it->second);
+}
+
+ReplyToken Clients::waiting() const {
+  for (const auto& [token, ask] : asks_) {
+    if (!ask.replied) return token;
+  }
+  return 0;
+}
+
+}  // namespace weighlock::sim

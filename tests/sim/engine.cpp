@@ -1,0 +1,358 @@
+#include "sim/engine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace weighlock::sim {
+namespace {
+
+Outcome ok() {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::ok;
+  return outcome;
+}
+
+Outcome failed(OutcomeKind kind, std::string text) {
+  Outcome outcome;
+  outcome.kind = kind;
+  outcome.text = std::move(text);
+  return outcome;
+}
+
+}  // namespace
+
+Engine::Engine(std::string url, DialectKind kind, const DialectTraits& traits, Random& random, Faults& faults,
+               Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken)
+    : url_(std::move(url)),
+      kind_(kind),
+      traits_(traits),
+      random_(random),
+      faults_(faults),
+      scheduler_(scheduler),
+      store_(store),
+      trace_(trace),
+      answer_(std::move(answer)),
+      broken_(std::move(broken)) {
+  boot();
+}
+
+void Engine::boot() {
+  const int life = truth_.life + 1;
+  truth_ = EngineTruth{};
+  truth_.life = life;
+  truth_.incarnation = fmt::format("{}.{}", 1'700'000'000 + scheduler_.now().ms, life);
+  truth_.label = "default";
+  truth_.model_path = kStartPath;
+  queue_.clear();
+  busy_ = false;
+  frozen_until_ = Instant{};
+}
+
+bool Engine::queued(OperationKind kind) const {
+  if (kind_ == DialectKind::vllm) return true;
+  return kind != OperationKind::read_state && kind != OperationKind::identify && kind != OperationKind::pause &&
+         kind != OperationKind::resume;
+}
+
+bool Engine::has_queued(OperationKind kind) const {
+  return std::any_of(queue_.begin(), queue_.end(), [&](const Request& r) { return r.operation.kind == kind; });
+}
+
+std::int64_t Engine::duration(OperationKind kind) {
+  const bool loads = kind == OperationKind::load || kind == OperationKind::load_empty;
+  const std::int64_t usual = loads ? random_.between(500, 6'000) : random_.between(5, 300);
+  return faults_.strikes(Fault::slow) ? usual * random_.between(5, 40) : usual;
+}
+
+void Engine::deliver(Request request) {
+  if (faults_.strikes(Fault::restart)) {
+    queue_.push_back(std::move(request));
+    die("restart");
+    return;
+  }
+  if (faults_.strikes(Fault::freeze)) freeze_for(random_.between(1'000, 90'000));
+  if (queued(request.operation.kind)) {
+    queue_.push_back(std::move(request));
+    pump();
+    return;
+  }
+  scheduler_.after(random_.between(1, 50), [this, request = std::move(request), life = truth_.life] {
+    if (life != truth_.life || !truth_.alive) return;
+    answer_(request.call, perform(request.operation));
+  });
+}
+
+void Engine::pump() {
+  if (busy_ || queue_.empty()) return;
+  busy_ = true;
+  const Instant start = std::max(scheduler_.now(), frozen_until_);
+  scheduler_.at(start + Milliseconds{duration(queue_.front().operation.kind)},
+                [this, life = truth_.life] { finish(life); });
+}
+
+void Engine::finish(int life) {
+  if (life != truth_.life || !truth_.alive) return;
+  if (scheduler_.now() < frozen_until_) {
+    scheduler_.at(frozen_until_ + Milliseconds{random_.between(1, 500)}, [this, life] { finish(life); });
+    return;
+  }
+  const Request request = queue_.front();
+  const bool loads = request.operation.kind == OperationKind::load;
+  if (loads && faults_.strikes(Fault::die_in_load)) {
+    die("died in a load");
+    return;
+  }
+  Outcome outcome = perform(request.operation);
+  if (!truth_.alive || life != truth_.life) return;  // it died of this
+  queue_.pop_front();
+  busy_ = false;
+  const bool hangs = request.operation.kind == OperationKind::probe && truth_.paused;
+  const bool drains = request.operation.kind == OperationKind::pause && request.operation.pause_mode == PauseMode::wait;
+  if (drains) {
+    scheduler_.after(random_.between(10, 8'000), [this, call = request.call, outcome, life] {
+      if (life == truth_.life && truth_.alive) answer_(call, outcome);
+    });
+  } else if (!hangs) {
+    answer_(request.call, std::move(outcome));
+  }
+  pump();
+}
+
+void Engine::die(const char* why) {
+  if (!truth_.alive) return;
+  trace_.line("engine {} dies: {}", url_, why);
+  truth_.alive = false;
+  const std::deque<Request> lost = std::move(queue_);
+  queue_.clear();
+  busy_ = false;
+  for (const Request& request : lost) broken_(request.call);
+  const bool stays_away = faults_.strikes(Fault::never_back);
+  scheduler_.after(stays_away ? 3'000'000 : random_.between(200, 40'000), [this] {
+    boot();
+    trace_.line("engine {} starts anew as {}", url_, truth_.incarnation);
+  });
+}
+
+void Engine::freeze_for(std::int64_t ms) {
+  frozen_until_ = std::max(frozen_until_, scheduler_.now() + Milliseconds{ms});
+  trace_.line("engine {} is frozen until {}", url_, frozen_until_.ms);
+}
+
+void Engine::thaw() {
+  frozen_until_ = std::min(frozen_until_, scheduler_.now());
+}
+
+// It runs: requests are served with what it holds.
+void Engine::run_or_die() {
+  if (!truth_.alive || truth_.paused) return;
+  if (truth_.poisoned) {
+    scheduler_.after(random_.between(1, 800), [this, life = truth_.life] {
+      if (life == truth_.life && truth_.poisoned && !truth_.paused) die("generated with a half-made model");
+    });
+    return;
+  }
+  if (truth_.cached < 0) truth_.cached = truth_.content;
+  if (truth_.cached != truth_.content) truth_.stale = true;
+}
+
+void Engine::set_weights(std::int64_t content, bool torn) {
+  truth_.content = content;
+  truth_.torn = torn;
+  truth_.undetected = false;
+  if (torn) truth_.visible_at = random_.chance(700) ? Evidence::spot : Evidence::checksum;
+  run_or_die();
+}
+
+StateReading Engine::reading() const {
+  return StateReading{truth_.incarnation, truth_.label, truth_.paused,
+                      kind_ == DialectKind::vllm ? std::string(kStartPath) : truth_.model_path};
+}
+
+Outcome Engine::perform(const Operation& operation) {
+  trace_.line("engine {} does {} {}{}", url_, name(operation.kind), operation.directory, operation.label);
+  const bool changes = operation.kind == OperationKind::pause || operation.kind == OperationKind::set_label ||
+                       operation.kind == OperationKind::resume;
+  if (changes && faults_.strikes(Fault::reject)) return failed(OutcomeKind::untouched, "refused by the engine");
+  Outcome outcome = ok();
+  switch (operation.kind) {
+    case OperationKind::identify:
+      outcome.dialect = kind_;
+      outcome.reading = reading();
+      return outcome;
+    case OperationKind::read_state:
+    case OperationKind::barrier:
+      outcome.reading = reading();
+      return outcome;
+    case OperationKind::set_label:
+      truth_.label = operation.label;
+      return outcome;
+    case OperationKind::pause:
+      return pause(operation);
+    case OperationKind::resume:
+      return resume();
+    case OperationKind::load:
+      return load(operation);
+    case OperationKind::load_empty:
+      return load_empty();
+    case OperationKind::flush:
+      return flush();
+    case OperationKind::verify:
+      return verify(operation);
+    case OperationKind::probe:
+      return probe();
+  }
+  return outcome;
+}
+
+Outcome Engine::pause(const Operation& operation) {
+  truth_.paused = true;
+  if (kind_ == DialectKind::vllm && operation.pause_mode == PauseMode::abort) truth_.cached = -1;
+  return ok();
+}
+
+Outcome Engine::resume() {
+  truth_.paused = false;
+  truth_.foreign_paused = false;
+  run_or_die();
+  return ok();
+}
+
+Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
+  handled = true;
+  if (faults_.strikes(Fault::lie)) {  // ok, and nothing or half of it was done
+    if (random_.chance(400)) set_weights(truth_.content, true);
+    if (traits_.load_sets_label && !operation.label.empty()) truth_.label = operation.label;
+    return ok();
+  }
+  if (faults_.strikes(Fault::tear)) {
+    if (kind_ == DialectKind::sglang && random_.chance(500)) {
+      die("a truncated file");
+      return failed(OutcomeKind::unknown, "");
+    }
+    truth_.poisoned = kind_ == DialectKind::vllm;
+    truth_.needs_empty = kind_ == DialectKind::vllm && random_.chance(350);
+    set_weights(truth_.content, true);
+    return failed(OutcomeKind::touched, "a tensor is missing");
+  }
+  if (kind_ == DialectKind::vllm && faults_.strikes(Fault::stuck)) {
+    truth_.stuck = truth_.poisoned = true;
+    set_weights(truth_.content, true);
+    Outcome outcome = failed(OutcomeKind::touched, "start (0) + length (128) exceeds dimension size (64)");
+    outcome.needs_restart = true;
+    return outcome;
+  }
+  if (faults_.strikes(Fault::reject)) {
+    if (kind_ == DialectKind::sglang) return failed(OutcomeKind::untouched, "no such directory");
+    truth_.poisoned = true;
+    return failed(OutcomeKind::touched, "no such directory");
+  }
+  handled = false;
+  return ok();
+}
+
+Outcome Engine::load(const Operation& operation) {
+  const Directory* directory = store_.find(operation.directory);
+  const bool there = directory != nullptr && !directory->discarded && directory->content >= 0;
+  if (!there) {
+    if (kind_ == DialectKind::sglang) return failed(OutcomeKind::untouched, "no such directory");
+    truth_.poisoned = true;
+    return failed(OutcomeKind::touched, "no such directory");
+  }
+  if (truth_.stuck) {
+    Outcome outcome = failed(OutcomeKind::touched, "start (0) + length (128) exceeds dimension size (64)");
+    outcome.needs_restart = true;
+    return outcome;
+  }
+  if (truth_.needs_empty) return failed(OutcomeKind::touched, "'Parameter' object has no attribute 'weight_loader'");
+  bool handled = false;
+  Outcome wrong = load_goes_wrong(operation, handled);
+  if (handled) return wrong;
+  truth_.poisoned = false;
+  if (traits_.load_flushes && operation.pause_mode != PauseMode::keep) {
+    truth_.cached = -1;
+    truth_.stale = false;
+  }
+  set_weights(directory->content, false);
+  truth_.model_path = operation.directory;
+  if (faults_.strikes(Fault::new_but_failed))
+    return failed(OutcomeKind::touched, "updated, but the cache was not flushed");
+  if (traits_.load_sets_label && !operation.label.empty()) truth_.label = operation.label;
+  return ok();
+}
+
+Outcome Engine::load_empty() {
+  if (truth_.stuck) return failed(OutcomeKind::touched, "still of the wrong shape");
+  truth_.needs_empty = false;
+  truth_.poisoned = false;
+  return ok();
+}
+
+Outcome Engine::flush() {
+  if (faults_.strikes(Fault::flush_busy)) return failed(OutcomeKind::untouched, "requests are running");
+  truth_.cached = truth_.paused ? -1 : truth_.content;
+  truth_.stale = false;
+  return ok();
+}
+
+Outcome Engine::verify(const Operation& operation) {
+  Outcome outcome = ok();
+  outcome.reading = reading();
+  const Directory* expected = store_.find(operation.directory);
+  Evidence level = std::min(std::min(operation.evidence, traits_.evidence_best), Evidence::checksum);
+  if (level > Evidence::label && (expected == nullptr || expected->blind)) level = Evidence::label;
+  if (level == Evidence::spot && expected->vacuous) {
+    level = Evidence::label;
+    outcome.vacuous = true;
+  }
+  outcome.evidence = level;
+  if (truth_.label != operation.label) {
+    outcome.kind = OutcomeKind::mismatch;
+    outcome.text = fmt::format("label '{}' instead of '{}'", truth_.label, operation.label);
+    return outcome;
+  }
+  const bool same = expected != nullptr && expected->content == truth_.content && !truth_.torn && !truth_.poisoned;
+  // A half-made model shows when its tensors are read (vLLM's checker fails on it).
+  const Evidence visible_at = truth_.torn ? truth_.visible_at : Evidence::spot;
+  if (!same && level >= visible_at) {
+    outcome.kind = OutcomeKind::mismatch;
+    outcome.text = "values differ from the file";
+    return outcome;
+  }
+  if (!same) {
+    truth_.undetected = true;
+    trace_.line("engine {}: verify by {} can't see that the weights are wrong", url_, name(level));
+  }
+  return outcome;
+}
+
+Outcome Engine::probe() {
+  if (truth_.poisoned) {
+    die("a probe on a half-made model");
+    return failed(OutcomeKind::unknown, "");
+  }
+  Outcome outcome = ok();
+  outcome.evidence = Evidence::probe;
+  return outcome;
+}
+
+void Engine::foreign_pause() {
+  if (!truth_.alive || truth_.paused) return;
+  trace_.line("engine {} is paused by somebody else", url_);
+  truth_.paused = truth_.foreign_paused = true;
+}
+
+void Engine::foreign_resume() {
+  if (!truth_.alive || !truth_.paused) return;
+  trace_.line("engine {} is continued by somebody else", url_);
+  truth_.paused = truth_.foreign_paused = false;
+  run_or_die();
+}
+
+void Engine::foreign_label() {
+  if (!truth_.alive) return;
+  truth_.label = "from-somewhere-else";
+  truth_.foreign = true;
+  trace_.line("engine {} gets a foreign label", url_);
+}
+
+}  // namespace weighlock::sim

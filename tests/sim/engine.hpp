@@ -1,0 +1,106 @@
+// A simulated inference engine: what it really holds, and what it does with the requests that reach it.
+//
+// Two kinds, by the measured contracts. SGLang-like: the HTTP process answers read_state, pause and resume by itself,
+// all else goes through the scheduler's queue; a failed load is harmless, fatal or torn. vLLM-like: one queue for
+// everything, a failed load leaves an engine that dies at the first token it generates. A request that has arrived goes
+// on even when its caller hangs up. Nothing here knows what the gateway believes.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+
+#include "sim/store.hpp"
+#include "sim/trace.hpp"
+#include "weighlock/core/operation.hpp"
+#include "weighlock/protocol/types.hpp"
+
+namespace weighlock::sim {
+
+// The truth.
+struct EngineTruth {
+  bool alive = true;
+  int life = 0;             // one more with each process
+  std::string incarnation;  // what it prints of its start time
+  std::int64_t content = kStartContent;
+  bool torn = false;                     // a mix, or half read
+  bool poisoned = false;                 // it dies at the next token
+  bool needs_empty = false;              // only load_empty makes the next load possible
+  bool stuck = false;                    // no load helps before a new process
+  Evidence visible_at = Evidence::spot;  // the weakest comparison that shows what is wrong, when torn
+  bool undetected = false;  // a verify answered ok though the weights are others: beyond the evidence asked
+  bool foreign = false;     // somebody else wrote its label in this life
+  std::string label;
+  std::string model_path;
+  bool paused = false;
+  bool foreign_paused = false;          // the pause is somebody else's
+  std::int64_t cached = kStartContent;  // whose prefixes are cached; -1: none
+  bool stale = false;                   // it ran with caches of other weights
+};
+
+class Engine {
+ public:
+  struct Request {
+    protocol::CallId call = 0;
+    Operation operation;
+  };
+  // How an answer leaves the engine; `broken` tells that the process ended with the request in it.
+  using Answer = std::function<void(protocol::CallId call, Outcome outcome)>;
+  using Broken = std::function<void(protocol::CallId call)>;
+
+  Engine(std::string url, DialectKind kind, const DialectTraits& traits, Random& random, Faults& faults,
+         Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken);
+
+  void deliver(Request request);
+  // Somebody else's hand.
+  void foreign_pause();
+  void foreign_resume();
+  void foreign_label();
+  void die(const char* why);
+  void freeze_for(std::int64_t ms);
+  void thaw();
+  bool idle() const { return queue_.empty() && !busy_; }
+  // A load, or what may become one, is in the queue.
+  bool has_queued(OperationKind kind) const;
+
+  const EngineTruth& truth() const { return truth_; }
+  const std::string& url() const { return url_; }
+  DialectKind kind() const { return kind_; }
+
+ private:
+  bool queued(OperationKind kind) const;
+  std::int64_t duration(OperationKind kind);
+  void pump();
+  void finish(int life);
+  void boot();
+  void run_or_die();
+  void set_weights(std::int64_t content, bool torn);
+  StateReading reading() const;
+  Outcome perform(const Operation& operation);
+  Outcome load(const Operation& operation);
+  Outcome load_goes_wrong(const Operation& operation, bool& handled);
+  Outcome load_empty();
+  Outcome verify(const Operation& operation);
+  Outcome flush();
+  Outcome probe();
+  Outcome pause(const Operation& operation);
+  Outcome resume();
+
+  std::string url_;
+  DialectKind kind_;
+  const DialectTraits& traits_;
+  Random& random_;
+  Faults& faults_;
+  Scheduler& scheduler_;
+  Store& store_;
+  const Trace& trace_;
+  Answer answer_;
+  Broken broken_;
+  EngineTruth truth_;
+  std::deque<Request> queue_;
+  bool busy_ = false;
+  Instant frozen_until_;
+};
+
+}  // namespace weighlock::sim

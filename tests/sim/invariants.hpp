@@ -1,0 +1,148 @@
+// The invariants of design/protocol.md section 13, checked against the simulated truth after every event and before
+// every effect. Written from the specification alone: nothing here calls the machine or copies a decision of it.
+//
+// It keeps its own books: which calls are open, which may still take effect, what was promised durably. Each check
+// throws a Violation that carries the number of the invariant.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/clients.hpp"
+#include "sim/coverage.hpp"
+#include "sim/network.hpp"
+#include "sim/scenario.hpp"
+#include "sim/store.hpp"
+#include "weighlock/protocol/driver.hpp"
+
+namespace weighlock::sim {
+
+// What the checks may look at.
+struct Witness {
+  const Scenario& scenario;
+  const Scheduler& scheduler;
+  const Network& network;
+  const Store& store;
+  const Clients& clients;
+  const Trace& trace;
+  Coverage& coverage;
+};
+
+class Invariants {
+ public:
+  explicit Invariants(Witness witness) : w_(witness) {}
+  void watch(const protocol::Driver& driver) { driver_ = &driver; }
+
+  // After every event.
+  void check_state();
+  // Before it is performed.
+  void before_effect(const protocol::Effect& effect);
+  // Before it is posted to the machine.
+  void before_event(const protocol::EventBody& event);
+  void on_append(const std::vector<protocol::Record>& group);
+  void on_durable(const std::vector<protocol::Record>& group);
+  // Liveness: "" when everything has come to rest as it must, else what hasn't.
+  std::string unsettled() const;
+  bool stopped() const { return stopped_; }
+
+ private:
+  struct OpenCall {
+    protocol::CallId call = 0;
+    std::string worker;
+    Operation operation;
+    protocol::UpdateId update;
+    std::string incarnation;  // of the engine, when it was sent
+    bool connected = true;    // false: reset, or ended without telling
+  };
+  struct Book {                             // of one worker
+    std::vector<OpenCall> in_flight;        // at most one
+    std::vector<OpenCall> unresolved;       // given up or unknown: may still take effect
+    bool known = false;                     // registered at the last look
+    std::int64_t baseline = kStartContent;  // what it held when it was registered
+    bool loaded_by_us = false;              // since then
+    bool paused_by_us = false;
+  };
+  struct PairBook {
+    std::vector<protocol::VersionRef> commits;  // durable, in order
+    std::optional<protocol::VersionRef> pointer;
+    std::set<std::int64_t> contents;  // of committed versions
+  };
+
+  const protocol::State& state() const { return driver_->state(); }
+  const EngineTruth& truth(const std::string& url) const { return w_.network.find(url)->truth(); }
+  std::int64_t content_of(const std::string& directory) const;
+  // The machine speaks of this very process, and no lie hides what it holds.
+  bool comparable(const protocol::Worker& worker) const;
+
+  // invariants_call.cpp: before a call
+  void check_call(const protocol::Call& call);
+  void set_aside_given_up(const std::string& url, Book& book);
+  void check_in_flight(const protocol::Call& call, const Book& book);
+  void check_intent(const protocol::Call& call);
+  void check_load(const protocol::Call& call);
+  void check_canary(const protocol::Call& call, const protocol::Update& update);
+  void check_window(const protocol::Call& call, const protocol::Update& update) const;
+  void check_pause_policy(const protocol::Call& call) const;
+  void check_resume(const protocol::Call& call, const Book& book);
+  void check_owner(const protocol::Call& call);
+  void on_cancel(protocol::CallId call);
+  void on_call_ended(const protocol::CallEnded& event);
+  void resolve_by_reading(Book& book, const std::string& worker, const OpenCall& call, const Outcome& outcome);
+  void check_save(const protocol::TriggerSave& save);
+  void on_save_ended(const protocol::SaveEnded& event);
+  void check_seal(const protocol::Seal& seal);
+  void check_discard(const protocol::Discard& discard);
+
+  // invariants.cpp: at any time
+  void look_at_registry();
+  void check_worker(const protocol::Worker& worker);
+  void check_ready(const protocol::Worker& worker);
+  void check_lag(const protocol::Worker& worker);
+  int members_of(const protocol::Update& update) const;
+  bool may_be_last_good(const std::string& pair, std::int64_t content) const;
+  void check_pair(const std::string& name, const protocol::Pair& pair);
+  void check_verdicts(const protocol::Update& update);
+  void check_time(const protocol::Update& update);
+  void check_commit(const protocol::Record& record);
+
+  // invariants_end.cpp: at the end of an update, and of a run
+  void check_ended(const protocol::UpdateEnded& effect);
+  void check_outcome(const protocol::Update& update);
+  void check_quorum_at_end(const protocol::Update& update);
+  void check_targets_at_end(const protocol::Update& update);
+  std::string unsettled_worker(const protocol::Worker& worker) const;
+  std::string unsettled_calm(const std::string& pair) const;
+  std::string unsettled_clients() const;
+  std::string unsettled_directories() const;
+
+  Witness w_;
+  const protocol::Driver* driver_ = nullptr;
+  std::map<std::string, Book> books_;
+  std::map<protocol::CallId, std::string> call_worker_;
+  std::map<std::string, PairBook> pairs_;
+  std::map<std::pair<protocol::UpdateId, std::string>, int>
+      intents_;                                                 // (update, worker + operation) -> durable less used
+  std::set<std::pair<protocol::UpdateId, std::string>> loads_;  // (update, worker): a load was sent
+  std::map<std::pair<protocol::UpdateId, DialectKind>, std::vector<std::string>>
+      canaries_;                                        // the first that were told to load
+  std::map<protocol::UpdateId, std::string> prepared_;  // directories made for an update
+  std::set<protocol::UpdateId> save_intents_, target_records_, commit_records_, end_records_, ended_;
+  std::map<protocol::UpdateId, Instant> admitted_at_;
+  std::set<std::string> sealed_, discarded_;  // directories
+  struct Save {
+    std::string trainer, directory;
+    bool ended = false;
+    protocol::SaveOutcomeKind kind = protocol::SaveOutcomeKind::unknown;
+    Instant since;
+  };
+  std::map<protocol::CallId, Save> saves_;
+  bool stopped_ = false;
+};
+
+bool changes_weights(OperationKind kind);
+bool changes_engine(OperationKind kind);
+
+}  // namespace weighlock::sim

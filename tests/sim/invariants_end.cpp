@@ -1,0 +1,165 @@
+// What must hold at the end of an update, and when a run has come to rest.
+#include <algorithm>
+
+#include "sim/invariants.hpp"
+#include "sim/violation.hpp"
+
+namespace weighlock::sim {
+
+using protocol::UpdateState;
+using protocol::WorkerState;
+
+void Invariants::check_ended(const protocol::UpdateEnded& effect) {
+  const auto found = state().updates.find(effect.update);
+  if (found == state().updates.end()) return;  // forgotten already: bounded history
+  const protocol::Update& update = found->second;
+  if (!protocol::is_terminal(update.state)) {
+    throw Violation{7, fmt::format("update {} is said to have ended and is {}", update.id, name(update.state))};
+  }
+  if (!ended_.insert(update.id).second) throw Violation{0, fmt::format("update {} ends twice", update.id)};
+  if (update.kind == protocol::UpdateKind::update) ++w_.coverage.ended[static_cast<std::size_t>(update.state)];
+  if (end_records_.count(update.id) == 0)
+    throw Violation{11, fmt::format("the end of update {} isn't durable", update.id)};
+  check_outcome(update);
+  check_targets_at_end(update);
+}
+
+void Invariants::check_outcome(const protocol::Update& update) {
+  if (update.kind != protocol::UpdateKind::update) return;
+  const bool good = update.state == UpdateState::succeeded || update.state == UpdateState::degraded;
+  const bool record = commit_records_.count(update.id) > 0;
+  if (!good && !update.error)
+    throw Violation{11, fmt::format("update {} is {} without an error", update.id, name(update.state))};
+  if (update.committed && *update.committed != record && !(good && *update.committed)) {
+    throw Violation{11, fmt::format("update {} says committed={}, and its commit record is {}", update.id,
+                                    *update.committed, record ? "durable" : "missing")};
+  }
+  if (!good && update.state != UpdateState::failed && record) {
+    throw Violation{11, fmt::format("update {} is {} although it was committed", update.id, name(update.state))};
+  }
+  if (!good) return;
+  if (record) {
+    check_quorum_at_end(update);
+    return;
+  }
+  // The same bytes again: `ok` without touching an engine.
+  const auto& commits = pairs_[update.pair].commits;
+  const bool same =
+      std::any_of(commits.begin(), commits.end(), [&](const auto& c) { return c.same_version(update.version); });
+  if (!same)
+    throw Violation{11, fmt::format("update {} is {} without a durable commit record", update.id, name(update.state))};
+}
+
+void Invariants::check_targets_at_end(const protocol::Update& update) {
+  for (const auto& [url, target] : update.targets) {
+    const auto found = state().workers.find(url);
+    if (found == state().workers.end()) continue;
+    const protocol::Worker& worker = found->second;
+    const bool taken = !worker.locked_by.empty() && worker.locked_by != update.id;
+    if (taken) continue;  // the next update has it already
+    // An extra that nothing was done to waits on for the reconciler.
+    const bool waits = worker.state == WorkerState::joining && loads_.count({update.id, url}) == 0;
+    const bool rests = waits || worker.state == WorkerState::ready || worker.state == WorkerState::quarantined ||
+                       worker.state == WorkerState::foreign || worker.state == WorkerState::gone ||
+                       worker.state == WorkerState::abandoned;
+    if (!rests) {
+      throw Violation{
+          7, fmt::format("update {} is {} and {} is {}", update.id, name(update.state), url, name(worker.state))};
+    }
+    if (worker.state != WorkerState::ready && !worker.cause) {
+      throw Violation{7, fmt::format("{} is {} without a cause", url, name(worker.state))};
+    }
+    const EngineTruth& real = truth(url);
+    const bool ours = real.paused && !real.foreign_paused && real.alive && real.incarnation == worker.incarnation;
+    if (worker.state == WorkerState::ready && ours) {
+      throw Violation{7, fmt::format("update {} ended as {} and {} is ready, but merely paused", update.id,
+                                     name(update.state), url)};
+    }
+    if (update.state == UpdateState::succeeded && worker.state != WorkerState::ready && target.included) {
+      throw Violation{11, fmt::format("update {} succeeded and {} is {}", update.id, url, name(worker.state))};
+    }
+  }
+}
+
+std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
+  const EngineTruth& real = truth(worker.url);
+  if (!real.alive || !real.paused || real.foreign_paused) return "";
+  const bool named = worker.state == WorkerState::quarantined || worker.state == WorkerState::abandoned ||
+                     worker.state == WorkerState::foreign;
+  if (named && worker.cause) return "";
+  return fmt::format("{} is paused by us and {}", worker.url, name(worker.state));
+}
+
+// Where no fault strikes nothing may fail, whatever happens to the other pairs.
+std::string Invariants::unsettled_calm(const std::string& name) const {
+  for (const auto& [token, ask] : w_.clients.asks()) {
+    if (ask.pair == name && ask.refused && ask.kind != AskKind::steal)
+      return fmt::format("no fault, and the client with token {} was refused", token);
+  }
+  for (const auto& [id, update] : state().updates) {
+    if (update.pair == name && update.kind == protocol::UpdateKind::update && update.state != UpdateState::succeeded) {
+      return fmt::format("no fault, and update {} is {}{}", id, protocol::name(update.state),
+                         update.error ? ": " + update.error->text() : "");
+    }
+  }
+  const auto pair = state().pairs.find(name);
+  if (pair == state().pairs.end() || !pair->second.committed)
+    return fmt::format("no fault, and {} has committed nothing", name);
+  for (const auto& [url, worker] : state().workers) {
+    if (worker.pair != name) continue;
+    if (worker.state != WorkerState::ready || truth(url).content != content_of(pair->second.committed->directory)) {
+      return fmt::format("no fault, and {} is {} with weights {}", url, protocol::name(worker.state),
+                         truth(url).content);
+    }
+  }
+  return "";
+}
+
+std::string Invariants::unsettled_clients() const {
+  for (const auto& [token, ask] : w_.clients.asks()) {
+    if (!ask.replied) return fmt::format("the client with token {} was never answered", token);
+    const auto update = state().updates.find(ask.update);
+    if (ask.kind != AskKind::cancel || ask.refused || update == state().updates.end()) continue;
+    if (commit_records_.count(ask.update) > 0) return fmt::format("update {} was cancelled, and committed", ask.update);
+  }
+  return "";
+}
+
+// PREPARING that fails discards its own directory.
+std::string Invariants::unsettled_directories() const {
+  for (const auto& [id, directory] : prepared_) {
+    const auto update = state().updates.find(id);
+    if (update == state().updates.end() || discarded_.count(directory) > 0) continue;
+    if (update->second.state == UpdateState::aborted || update->second.state == UpdateState::rejected) {
+      return fmt::format("update {} is {}, and '{}' was not discarded", id, name(update->second.state), directory);
+    }
+  }
+  return "";
+}
+
+std::string Invariants::unsettled() const {
+  if (!w_.network.quiet()) return "requests are on their way";
+  for (const auto& [id, update] : state().updates) {
+    if (!protocol::is_terminal(update.state)) return fmt::format("update {} is {}", id, name(update.state));
+    if (w_.clients.accepted(id) && ended_.count(id) == 0)
+      return fmt::format("nobody was told the end of update {}", id);
+  }
+  if (std::string why = unsettled_clients(); !why.empty()) return why;
+  if (w_.clients.shut_down() && !stopped_) return "not stopped";
+  for (const auto& [url, worker] : state().workers) {
+    if (std::string why = unsettled_worker(worker); !why.empty()) return why;
+  }
+  for (const auto& [url, book] : books_) {
+    if (!book.paused_by_us || state().workers.count(url) > 0) continue;
+    const EngineTruth& real = truth(url);
+    if (real.alive && real.paused && !real.foreign_paused)
+      return fmt::format("{} was let go of while we held it paused", url);
+  }
+  for (std::size_t p = 0; p < w_.scenario.pairs.size(); ++p) {
+    if (!w_.scenario.calm[p]) continue;
+    if (std::string why = unsettled_calm(w_.scenario.pairs[p].name); !why.empty()) return why;
+  }
+  return stopped_ ? "" : unsettled_directories();
+}
+
+}  // namespace weighlock::sim

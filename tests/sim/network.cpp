@@ -1,0 +1,177 @@
+#include "sim/network.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace weighlock::sim {
+
+using protocol::CallId;
+
+namespace {
+
+constexpr std::int64_t kConnectTimeoutMs = 5'000;  // core/limits.hpp
+
+}  // namespace
+
+Network::Network(const Scenario& scenario, Random& random, Faults& faults, Faults& no_faults, Scheduler& scheduler,
+                 Store& store, const Trace& trace, Ended ended)
+    : random_(random), scheduler_(scheduler), trace_(trace), ended_(std::move(ended)) {
+  for (const EngineSpec& spec : scenario.engines) {
+    by_url_[spec.url] = engines_.size();
+    faults_.push_back(scenario.is_calm(spec.url) ? &no_faults : &faults);
+    engines_.emplace_back(
+        spec.url, spec.kind, scenario.dialects.of(spec.kind), random, *faults_.back(), scheduler, store, trace,
+        [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
+        [this](CallId call) { broken(call); });
+  }
+  last_delivered_.resize(engines_.size());
+  cut_until_.resize(engines_.size());
+}
+
+Engine* Network::find(const std::string& url) {
+  const auto it = by_url_.find(url);
+  return it == by_url_.end() ? nullptr : &engines_[it->second];
+}
+
+const Engine* Network::find(const std::string& url) const {
+  const auto it = by_url_.find(url);
+  return it == by_url_.end() ? nullptr : &engines_[it->second];
+}
+
+std::int64_t Network::past_cut(std::size_t engine, std::int64_t delay) const {
+  const Instant due = scheduler_.now() + Milliseconds{delay};
+  return due < cut_until_[engine] ? (cut_until_[engine] - scheduler_.now()).count() + delay : delay;
+}
+
+void Network::start(const protocol::Call& call) {
+  Flight flight;
+  flight.call = call.call;
+  flight.engine = by_url_.at(call.worker);
+  flight.life = engines_[flight.engine].truth().life;
+  flight.number = next_number_++;
+  flight.operation = call.operation;
+  const std::size_t engine = flight.engine;
+  Faults& faults = *faults_[engine];
+  flights_.emplace(call.call, std::move(flight));
+  if (faults.strikes(Fault::partition)) {
+    cut_until_[engine] = scheduler_.now() + Milliseconds{random_.between(1'000, 60'000)};
+    trace_.line("no route to {} until {}", call.worker, cut_until_[engine].ms);
+  }
+  if (scheduler_.now() < cut_until_[engine]) {
+    fail(call.call, OutcomeKind::not_sent, "connect timed out", kConnectTimeoutMs);
+  } else if (!engines_[engine].truth().alive || faults.strikes(Fault::refuse)) {
+    fail(call.call, OutcomeKind::not_sent, "connection refused", random_.between(1, 20));
+  } else if (faults.strikes(Fault::lose_request)) {
+    // Half of the time nobody ever tells the caller.
+    if (random_.chance(500)) fail(call.call, OutcomeKind::unknown, "connection reset", random_.between(1, 2'000));
+  } else {
+    const bool late = faults.strikes(Fault::late_request);
+    const std::int64_t delay = late ? random_.between(1'000, 90'000) : random_.between(1, 30);
+    if (late && random_.chance(300)) reset(call.call, random_.between(1, 2'000));
+    scheduler_.after(delay, [this, id = call.call] { arrive(id); });
+  }
+}
+
+void Network::fail(CallId call, OutcomeKind kind, const char* text, std::int64_t after) {
+  flights_.at(call).over = true;
+  Outcome outcome;
+  outcome.kind = kind;
+  outcome.code = kind == OutcomeKind::not_sent ? ErrorCode::unreachable : ErrorCode::connection_lost;
+  outcome.text = text;
+  tell(call, std::move(outcome), after);
+}
+
+void Network::arrive(CallId call) {
+  const auto it = flights_.find(call);
+  if (it == flights_.end()) return;
+  Flight& flight = it->second;
+  Engine& engine = engines_[flight.engine];
+  if (scheduler_.now() < cut_until_[flight.engine]) {
+    scheduler_.at(cut_until_[flight.engine] + Milliseconds{random_.between(1, 100)}, [this, call] { arrive(call); });
+    return;
+  }
+  if (!engine.truth().alive || engine.truth().life != flight.life) {
+    broken(call);
+    return;
+  }
+  if (flight.hung_up && last_delivered_[flight.engine] > flight.number) {
+    trace_.line("call {} was reset before it arrived", call);
+    flights_.erase(it);
+    return;
+  }
+  last_delivered_[flight.engine] = std::max(last_delivered_[flight.engine], flight.number);
+  if (random_.chance(500) && faults(flight).strikes(Fault::lose_answer)) reset(call, random_.between(1, 2'000));
+  engine.deliver(Engine::Request{call, flight.operation});
+}
+
+void Network::answered(CallId call, Outcome outcome) {
+  const auto it = flights_.find(call);
+  if (it == flights_.end()) return;
+  if (it->second.hung_up) {
+    flights_.erase(it);
+    return;
+  }
+  it->second.over = true;
+  if (faults(it->second).strikes(Fault::lose_answer)) {
+    if (random_.chance(500)) reset(call, random_.between(1, 500));  // else nobody ever tells the caller
+    return;
+  }
+  const std::int64_t delay =
+      faults(it->second).strikes(Fault::late_answer) ? random_.between(1'000, 120'000) : random_.between(1, 30);
+  tell(call, std::move(outcome), past_cut(it->second.engine, delay));
+}
+
+void Network::broken(CallId call) {
+  const auto it = flights_.find(call);
+  if (it == flights_.end()) return;
+  if (it->second.hung_up) {
+    flights_.erase(it);
+    return;
+  }
+  fail(call, OutcomeKind::unknown, "connection reset by peer", past_cut(it->second.engine, random_.between(1, 200)));
+}
+
+void Network::tell(CallId call, Outcome outcome, std::int64_t after) {
+  ++telling_;
+  scheduler_.after(after, [this, call, outcome = std::move(outcome)]() mutable {
+    --telling_;
+    const auto it = flights_.find(call);
+    if (it == flights_.end()) return;
+    const bool gone = it->second.hung_up;
+    it->second.hung_up = true;
+    if (it->second.over) flights_.erase(it);
+    if (!gone) ended_(call, std::move(outcome));
+  });
+}
+
+void Network::reset(CallId call, std::int64_t after) {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::unknown;
+  outcome.code = ErrorCode::connection_lost;
+  outcome.text = "connection reset";
+  tell(call, std::move(outcome), after);
+}
+
+void Network::cancel(CallId call) {
+  const auto it = flights_.find(call);
+  if (it != flights_.end()) it->second.hung_up = true;
+}
+
+void Network::heal() {
+  for (std::size_t i = 0; i < engines_.size(); ++i) {
+    engines_[i].thaw();
+    cut_until_[i] = scheduler_.now();
+  }
+}
+
+bool Network::quiet() const {
+  if (telling_ > 0) return false;
+  return std::all_of(engines_.begin(), engines_.end(), [](const Engine& engine) { return engine.idle(); });
+}
+
+bool Network::load_pending(const std::string& url) const {
+  const std::size_t engine = by_url_.at(url);
+  return engines_[engine].has_queued(OperationKind::load) || engines_[engine].has_queued(OperationKind::load_empty);
+}
+
+}  // namespace weighlock::sim

@@ -1,0 +1,77 @@
+// Every request between the gateway and the engines: how it travels, what the caller sees, and what it can't know.
+//
+// The one assumption (protocol.md section 5): what was sent on a connection that was reset isn't delivered after a
+// request of a later connection was delivered.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sim/engine.hpp"
+#include "sim/scenario.hpp"
+#include "weighlock/protocol/effect.hpp"
+#include "weighlock/protocol/event.hpp"
+
+namespace weighlock::sim {
+
+class Network {
+ public:
+  using Ended = std::function<void(protocol::CallId, Outcome)>;
+  Network(const Scenario& scenario, Random& random, Faults& faults, Faults& no_faults, Scheduler& scheduler,
+          Store& store, const Trace& trace, Ended ended);
+
+  void start(const protocol::Call& call);
+  void cancel(protocol::CallId call);
+  // Faults stop: frozen engines thaw, the network is whole.
+  void heal();
+  // Nothing of ours travels, waits in an engine or runs there.
+  bool quiet() const;
+  // A load that is on its way to this engine or in it, and may still change its weights.
+  bool load_pending(const std::string& url) const;
+
+  Engine* find(const std::string& url);
+  const Engine* find(const std::string& url) const;
+  std::deque<Engine>& engines() { return engines_; }
+
+ private:
+  struct Flight {
+    protocol::CallId call = 0;
+    std::size_t engine = 0;
+    int life = 0;
+    std::uint64_t number = 0;  // order of the connections
+    Operation operation;
+    bool hung_up = false;  // the caller has gone, or saw a reset
+    bool over = false;     // it won't arrive any more, or the engine is done with it
+  };
+  void arrive(protocol::CallId call);
+  void answered(protocol::CallId call, Outcome outcome);
+  void broken(protocol::CallId call);
+  void tell(protocol::CallId call, Outcome outcome, std::int64_t after);
+  // The caller sees the connection end; the request may still be on its way or in the engine.
+  void reset(protocol::CallId call, std::int64_t after);
+  void fail(protocol::CallId call, OutcomeKind kind, const char* text, std::int64_t after);
+  std::int64_t past_cut(std::size_t engine, std::int64_t delay) const;
+
+  Faults& faults(const Flight& flight) { return *faults_[flight.engine]; }
+
+  Random& random_;
+  std::vector<Faults*> faults_;  // per engine
+  Scheduler& scheduler_;
+  const Trace& trace_;
+  Ended ended_;
+  std::deque<Engine> engines_;
+  std::unordered_map<std::string, std::size_t> by_url_;
+  std::unordered_map<protocol::CallId, Flight> flights_;  // never iterated in a way that decides anything
+  std::vector<std::uint64_t> last_delivered_;  // per engine: number of the latest connection that got through
+  std::vector<Instant> cut_until_;             // per engine: no route
+  std::uint64_t next_number_ = 1;
+  std::size_t telling_ = 0;  // answers on their way
+};
+
+}  // namespace weighlock::sim

@@ -1,0 +1,226 @@
+#include "sim/scenario.hpp"
+
+#include <fmt/format.h>
+#include <algorithm>
+
+namespace weighlock::sim {
+namespace {
+
+using protocol::PairSpec;
+using protocol::Policy;
+
+constexpr unsigned kCalmPermille = 80;       // runs without any fault: a machine that fails everything must not pass
+constexpr unsigned kIsolatedPermille = 250;  // of the runs with several pairs: faults strike the first only
+
+DialectTraits sglang_traits(Random& random) {
+  DialectTraits traits;
+  traits.kind = DialectKind::sglang;
+  traits.pause_modes = {PauseMode::abort, PauseMode::keep, PauseMode::retract};
+  traits.load_sets_label = true;
+  traits.load_flushes = true;
+  traits.missing_directory_harmless = true;
+  traits.evidence_best = Evidence::spot;
+  traits.barriers = {OperationKind::load, OperationKind::set_label, OperationKind::flush, OperationKind::pause,
+                     OperationKind::resume};
+  if (random.chance(100)) traits.barriers = {OperationKind::load, OperationKind::pause, OperationKind::resume};
+  return traits;
+}
+
+DialectTraits vllm_traits() {
+  DialectTraits traits;
+  traits.kind = DialectKind::vllm;
+  traits.pause_modes = {PauseMode::abort, PauseMode::keep, PauseMode::wait};
+  traits.heal_needs_empty_load = true;
+  traits.evidence_best = Evidence::checksum;
+  traits.barriers = {OperationKind::load,  OperationKind::load_empty, OperationKind::set_label,
+                     OperationKind::flush, OperationKind::pause,      OperationKind::resume};
+  return traits;
+}
+
+// Rates are high where a fault has few chances in a run.
+unsigned usual_rate(Fault fault, Random& random) {
+  switch (fault) {
+    case Fault::disk_full:
+    case Fault::bad_checkpoint:
+    case Fault::layout_change:
+    case Fault::digest_fail:
+    case Fault::slow_store:
+      return 150;
+    case Fault::tear:
+    case Fault::lie:
+    case Fault::new_but_failed:
+    case Fault::die_in_load:
+    case Fault::stuck:
+    case Fault::foreign_pause:
+    case Fault::never_back:
+      return static_cast<unsigned>(random.between(30, 350));
+    case Fault::foreign_label:
+    case Fault::freeze:
+    case Fault::restart:
+    case Fault::partition:
+      return static_cast<unsigned>(random.between(3, 20));
+    case Fault::slow_journal:
+      return 200;
+    default:
+      return static_cast<unsigned>(random.between(10, 120));
+  }
+}
+
+void draw_faults(Random& random, Faults& faults) {
+  // One fault in four on average; sometimes nearly all.
+  const unsigned share = random.chance(100) ? 800 : static_cast<unsigned>(random.between(60, 400));
+  for (std::size_t i = 0; i < kFaults; ++i) {
+    const auto fault = static_cast<Fault>(i);
+    if (random.chance(share)) faults.set_rate(fault, usual_rate(fault, random));
+  }
+  // A worker that never comes back must first go away.
+  if (faults.enabled(Fault::never_back)) faults.set_rate(Fault::restart, usual_rate(Fault::restart, random));
+}
+
+Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreSettings& store) {
+  Policy policy;
+  const bool all_vllm = std::all_of(pair.workers.begin(), pair.workers.end(),
+                                    [](const protocol::WorkerSpec& w) { return w.dialect == DialectKind::vllm; });
+  const bool all_sglang = std::all_of(pair.workers.begin(), pair.workers.end(),
+                                      [](const protocol::WorkerSpec& w) { return w.dialect == DialectKind::sglang; });
+  if (random.chance(250)) policy.quorum.kind = protocol::Quorum::Kind::all;
+  if (random.chance(200)) {
+    policy.quorum.kind = protocol::Quorum::Kind::count;
+    policy.quorum.count = static_cast<int>(random.between(1, static_cast<std::int64_t>(pair.workers.size())));
+  }
+  if (random.chance(200)) policy.on_failure = protocol::OnFailure::rollback_all;
+  if (random.chance(300)) policy.canary = static_cast<int>(random.between(1, 2));
+  if (random.chance(150)) policy.max_lag = static_cast<int>(random.between(1, 2));
+  if (random.chance(300)) policy.load_window = static_cast<int>(random.between(1, 3));
+  if (random.chance(200)) policy.pause_mode = PauseMode::keep;
+  if (all_vllm && random.chance(200)) policy.pause_mode = PauseMode::wait;
+  if (all_sglang && random.chance(200)) policy.pause_mode = PauseMode::retract;
+  if (random.chance(40)) policy.pause = protocol::PauseOwner::never;
+  if (random.chance(40)) policy.pause = protocol::PauseOwner::caller;
+  if (random.chance(200)) policy.digest = protocol::DigestPolicy::before;
+  if (random.chance(200) || store.blind) policy.digest = protocol::DigestPolicy::off;
+  if (random.chance(300)) {
+    policy.evidence = Evidence::label;
+    if (!store.blind && random.chance(500)) policy.evidence = Evidence::spot;
+    if (!store.blind && all_vllm && policy.digest != protocol::DigestPolicy::off && random.chance(300)) {
+      policy.evidence = Evidence::checksum;
+    }
+    if (random.chance(250)) policy.evidence = Evidence::probe;
+  }
+  policy.allow_layout_change = random.chance(150);
+  policy.coalesce = random.chance(200);
+  policy.straggler_min = Milliseconds{2'000};
+  policy.deadlines.save = Milliseconds{60'000};
+  policy.deadlines.pause = Milliseconds{random.between(2'000, 10'000)};
+  policy.deadlines.load = Milliseconds{random.between(15'000, 60'000)};
+  policy.deadlines.verify = Milliseconds{random.between(2'000, 10'000)};
+  policy.deadlines.resume = Milliseconds{random.between(2'000, 10'000)};
+  if (calm) {  // nothing may be cut short
+    policy.straggler_min = Milliseconds{60'000};
+    policy.deadlines = protocol::Deadlines{};
+    policy.evidence.reset();
+    policy.allow_layout_change = false;
+  }
+  return policy;
+}
+
+void draw_pairs(Random& random, Scenario& scenario) {
+  const std::int64_t pairs = random.chance(600) ? 1 : random.between(2, 3);
+  const bool all_calm = random.chance(kCalmPermille);
+  const bool one_suffers = random.chance(kIsolatedPermille);
+  for (std::int64_t p = 0; p < pairs; ++p) scenario.calm.push_back(all_calm || (one_suffers && p > 0));
+  for (std::int64_t p = 0; p < pairs; ++p) {
+    PairSpec pair;
+    pair.name = fmt::format("pair{}", p);
+    pair.save_path = fmt::format("/store/{}", pair.name);
+    const std::int64_t workers = random.between(1, pairs == 1 ? 6 : 3);
+    const std::int64_t mix = random.between(0, 2);  // all SGLang, all vLLM, both
+    for (std::int64_t w = 0; w < workers; ++w) {
+      const bool vllm = mix == 1 || (mix == 2 && random.chance(500));
+      EngineSpec engine;
+      engine.url = fmt::format("http://{}{}.{}:30000", vllm ? "v" : "s", w, pair.name);
+      engine.kind = vllm ? DialectKind::vllm : DialectKind::sglang;
+      scenario.engines.push_back(engine);
+      pair.workers.push_back(protocol::WorkerSpec{engine.url, engine.kind});
+    }
+    const std::int64_t ranks = random.between(1, 4);
+    for (std::int64_t r = 0; r < ranks; ++r)
+      pair.trainer_urls.push_back(fmt::format("http://t{}.{}:9000", r, pair.name));
+    if (random.chance(200)) pair.save_trigger = protocol::SaveTrigger::rank0;
+    StoreSettings store;
+    store.blind = random.chance(100);
+    store.start_readable = random.chance(700);
+    pair.policy = draw_policy(random, scenario.calm[static_cast<std::size_t>(p)], pair, store);
+    if (random.chance(200)) {  // "auto": the machine has to ask
+      for (protocol::WorkerSpec& worker : pair.workers) worker.dialect.reset();
+    }
+    scenario.pairs.push_back(std::move(pair));
+    scenario.stores.push_back(store);
+  }
+}
+
+ClientActionKind draw_action(Random& random) {
+  const std::int64_t roll = random.between(0, 99);
+  if (roll < 55) return ClientActionKind::request;
+  if (roll < 61) return ClientActionKind::request_same_key;
+  if (roll < 67) return ClientActionKind::request_same_version;
+  if (roll < 71) return ClientActionKind::request_lower;
+  if (roll < 76) return ClientActionKind::request_path;
+  if (roll < 86) return ClientActionKind::cancel;
+  if (roll < 91) return ClientActionKind::reconnect;
+  if (roll < 93) return ClientActionKind::remove;
+  if (roll < 95) return ClientActionKind::steal_worker;
+  return ClientActionKind::pause_first;
+}
+
+void draw_actions(Random& random, Scenario& scenario) {
+  std::int64_t latest = 0;
+  for (std::size_t p = 0; p < scenario.pairs.size(); ++p) {
+    std::int64_t at = random.between(1, 500);
+    scenario.actions.push_back({Instant{at}, ClientActionKind::connect, p});
+    const std::int64_t count = random.between(2, 8);
+    const bool calm = scenario.calm[p];
+    for (std::int64_t i = 0; i < count; ++i) {
+      // Calm clients wait for one update before they ask for the next, the others don't.
+      at += calm                 ? random.between(150'000, 200'000)
+            : random.chance(300) ? random.between(1, 3'000)
+                                 : random.between(10'000, 90'000);
+      ClientActionKind kind = calm ? ClientActionKind::request : draw_action(random);
+      const bool caller = scenario.pairs[p].policy.pause == protocol::PauseOwner::caller;
+      if (caller && kind == ClientActionKind::request) kind = ClientActionKind::pause_first;
+      scenario.actions.push_back({Instant{at}, kind, p});
+      if (kind == ClientActionKind::remove) {
+        scenario.actions.push_back({Instant{at + random.between(1, 60'000)}, ClientActionKind::connect, p});
+      }
+    }
+    latest = std::max(latest, at);
+  }
+  scenario.faults_end = Instant{latest + random.between(5'000, 90'000)};
+  const bool any_calm = std::find(scenario.calm.begin(), scenario.calm.end(), true) != scenario.calm.end();
+  scenario.shuts_down = !any_calm && random.chance(120);
+  if (scenario.shuts_down)
+    scenario.actions.push_back({Instant{random.between(1'000, latest + 20'000)}, ClientActionKind::shutdown, 0});
+}
+
+}  // namespace
+
+// Every name in a scenario holds its pair's.
+std::size_t Scenario::pair_of(std::string_view name) const {
+  for (std::size_t p = 0; p < pairs.size(); ++p) {
+    if (name.find(pairs[p].name) != std::string_view::npos) return p;
+  }
+  return 0;
+}
+
+Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults) {
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.dialects.sglang = sglang_traits(random);
+  scenario.dialects.vllm = vllm_traits();
+  draw_pairs(random, scenario);
+  draw_actions(random, scenario);
+  draw_faults(random, faults);
+  return scenario;
+}
+
+}  // namespace weighlock::sim

@@ -1,0 +1,61 @@
+// What one seed stands for: the pairs, the engines, the faults that may strike, and what the clients do when.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/fault.hpp"
+#include "sim/store.hpp"
+#include "weighlock/protocol/machine.hpp"
+
+namespace weighlock::sim {
+
+enum class ClientActionKind {
+  connect,
+  reconnect,
+  request,
+  request_same_key,
+  request_same_version,
+  request_lower,
+  request_path,
+  cancel,
+  remove,
+  steal_worker,
+  pause_first,
+  shutdown,
+};
+
+struct ClientAction {
+  Instant at;
+  ClientActionKind kind = ClientActionKind::request;
+  std::size_t pair = 0;
+};
+
+struct EngineSpec {
+  std::string url;
+  DialectKind kind = DialectKind::sglang;
+};
+
+struct Scenario {
+  std::uint64_t seed = 0;
+  // Per pair: no fault strikes what belongs to it, and its clients don't change their minds. Everything must succeed
+  // there, whatever happens to the other pairs.
+  std::vector<bool> calm;
+  std::vector<EngineSpec> engines;
+  std::vector<protocol::PairSpec> pairs;
+  std::vector<StoreSettings> stores;  // one per pair
+  std::vector<ClientAction> actions;
+  protocol::Dialects dialects;
+  Instant faults_end;
+  bool shuts_down = false;
+
+  // The pair whose engine, trainer, directory or save_path this is.
+  std::size_t pair_of(std::string_view name) const;
+  bool is_calm(std::string_view name) const { return calm[pair_of(name)]; }
+};
+
+// Also sets the rates of `faults`.
+Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults);
+
+}  // namespace weighlock::sim

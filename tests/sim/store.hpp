@@ -1,0 +1,68 @@
+// Shared storage, as the machine sees it: directories, what is really in each, and how preparing and sealing go.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "sim/fault.hpp"
+#include "sim/scheduler.hpp"
+#include "weighlock/protocol/effect.hpp"
+#include "weighlock/protocol/event.hpp"
+
+namespace weighlock::sim {
+
+inline constexpr std::int64_t kStartContent = 0;  // what every engine starts with
+inline constexpr const char* kStartPath = "/models/start";
+
+struct Directory {
+  std::string path;
+  std::int64_t content = -1;  // a number for the bytes in it: equal numbers, equal bytes; -1: nothing whole
+  bool ours = true;
+  std::string save_path;
+  bool blind = false;  // can't be seen from the gateway
+  bool sealed = false;
+  bool discarded = false;
+  bool layout_changed = false;
+  bool vacuous = false;  // none of the leading values differ from the version before
+  int saves_done = 0;
+};
+
+struct StoreSettings {  // of one save_path
+  bool blind = false;
+  bool start_readable = true;
+  bool calm = false;  // no fault strikes here
+};
+
+class Store {
+ public:
+  using Post = std::function<void(protocol::EventBody)>;
+  Store(Random& random, Faults& faults, Scheduler& scheduler, Post post);
+  void add_save_path(const std::string& path, StoreSettings settings) { settings_[path] = settings; }
+
+  void prepare(const protocol::Prepare& effect);
+  void seal(const protocol::Seal& effect);
+  void digest(const protocol::ComputeDigest& effect);
+  void discard(const protocol::Discard& effect);
+  // A directory that somebody else finished; returns its path.
+  std::string hand_over(const std::string& save_path);
+  // One rank has written its part; the last one makes the content whole.
+  void rank_saved(const std::string& path, int ranks);
+
+  const Directory* find(const std::string& path) const;
+  const std::map<std::string, Directory>& directories() const { return directories_; }
+
+ private:
+  bool strikes(Fault fault, const std::string& save_path);
+  std::int64_t delay(const std::string& save_path);
+  std::map<std::string, StoreSettings> settings_;  // by save_path
+  Random& random_;
+  Faults& faults_;
+  Scheduler& scheduler_;
+  Post post_;
+  std::map<std::string, Directory> directories_;
+  std::int64_t next_content_ = 1;
+};
+
+}  // namespace weighlock::sim

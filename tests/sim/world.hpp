@@ -1,0 +1,83 @@
+// One seed's world: the real machine and the real driver among simulated engines, trainers, storage, journal and
+// clients.
+//
+// The fault model. Everything that this list doesn't name doesn't go wrong here.
+// * Network, per request: refused, lost, late, delivered though the caller saw a reset; per answer: lost, late. No
+// route
+//   to an engine for a while. Requests of a connection that was reset don't arrive after a later one's did.
+// * Engines: an operation is slow, is refused and changes nothing, or (loads) fails untouched, fails torn, answers ok
+// and
+//   did nothing or half, answers an error and did it all, or kills the process. A process ends at any request and comes
+//   back with another start time, its start weights and label, running; or it doesn't come back. Its scheduler freezes.
+//   A torn vLLM-like engine dies at the first token; some heal only by an empty load, some not at all.
+// * Others: a trainer continues engines that we paused, or pauses them before we do; a stranger writes a label.
+// * Trainers: a rank refuses, fails (and the others hang in the collective), is late, never answers, or saved and its
+//   answer is lost.
+// * Storage: no space, no whole checkpoint, another layout, slow, no digest. Blind: nothing can be inspected.
+// * Journal: slow. (Lost tails and crashes of the gateway come with recovery.)
+// * Clients: ask twice, with the same key, for the same or a lower version, cancel, connect again, remove, want another
+//   pair's worker, and stop the gateway at any time.
+// Then faults stop, and what must come true is waited for.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include "sim/clients.hpp"
+#include "sim/invariants.hpp"
+#include "sim/network.hpp"
+#include "sim/scenario.hpp"
+#include "sim/trainer.hpp"
+#include "weighlock/protocol/driver.hpp"
+
+namespace weighlock::sim {
+
+class World final : public protocol::Ports {
+ public:
+  // `story`: where each event is told, or null.
+  World(std::uint64_t seed, Coverage& coverage, std::FILE* story);
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  void run();  // throws Violation
+  std::uint64_t steps() const { return scheduler_.steps(); }
+  // Of the kinds and times of all events and effects so far: equal for two runs of one seed.
+  std::uint64_t fingerprint() const { return fingerprint_; }
+
+  Instant now() const override { return scheduler_.now(); }
+  void append(std::vector<protocol::Record> group, std::function<void()> durable) override;
+  void perform(protocol::Effect effect) override;
+
+ private:
+  void post(protocol::EventBody event);
+  void fold(std::uint64_t value);
+  void tell(const protocol::Effect& effect) const;
+  void tell_scenario() const;
+  void perform_call(const protocol::Call& call);
+  void perform_save(const protocol::TriggerSave& save);
+  void start_timer(const protocol::StartTimer& timer);
+  void act(const ClientAction& action);
+  void schedule_restarts();
+  Instant patience() const;
+
+  Coverage& coverage_;
+  Random random_;
+  Faults faults_;
+  Faults no_faults_;  // for what belongs to a calm pair
+  Scheduler scheduler_;
+  Trace trace_;
+  Scenario scenario_;
+  Store store_;
+  Network network_;
+  std::vector<std::unique_ptr<TrainerGroup>> trainers_;  // one per pair
+  Clients clients_;
+  Invariants invariants_;
+  protocol::Driver driver_;
+  std::unordered_set<protocol::TimerId> timers_;
+  bool appending_ = false;
+  std::uint64_t fingerprint_ = 0xcbf29ce484222325ULL;
+};
+
+}  // namespace weighlock::sim
