@@ -15,7 +15,8 @@ timeout 120 "$build/weighlock" demo >"$work/out" 2>"$work/err" || {
   fail "ended with $code"
 }
 for version in 1 2 3 4 5 7; do
-  grep -q "^pair demo v$version: succeeded, 3 of 3 workers, paused [0-9]" "$work/out" || fail "v$version didn't succeed on all engines"
+  succeeded="^pair demo v$version: succeeded, 3 of 3 workers, paused [0-9]"
+  grep -q "$succeeded" "$work/out" || fail "v$version didn't succeed on all engines"
 done
 grep -q "^pair demo v6: degraded, 2 of 3 workers" "$work/out" || fail "v6 wasn't degraded"
 grep -q "to do: " "$work/out" || fail "the failure has no remedy"
