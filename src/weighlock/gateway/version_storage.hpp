@@ -1,7 +1,7 @@
 // The machine's storage effects over store/: prepare, seal, digest, discard, and what is remembered between them.
 //
-// Thread rule: blocking members on a pool, several at once; `expectations_of` from any thread. A `save_path` that this host
-// can't see is blind: trainers make the directories, nothing is inspected, and every sealed version says so.
+// Thread rule: blocking members on a pool, several at once; `expectations_of` from any thread. A `save_path` that this
+// host can't see is blind: trainers make the directories, nothing is inspected, and every sealed version says so.
 #pragma once
 
 #include <deque>
@@ -55,9 +55,9 @@ class VersionStorage {
   std::string owner_;
   mutable std::mutex mutex_;  // all below
   std::map<std::string, std::shared_ptr<Known>> known_;
-  std::deque<std::string> order_;   // of known_, oldest first
-  std::set<std::string> seen_;      // save paths that were visible once: later trouble is an error, not blindness
-  std::set<std::string> blind_;     // directories handed out blind
+  std::deque<std::string> order_;  // of known_, oldest first
+  std::set<std::string> seen_;     // save paths that were visible once: later trouble is an error, not blindness
+  std::set<std::string> blind_;    // directories handed out blind
 };
 
 }  // namespace weighlock
