@@ -267,6 +267,7 @@ class Vllm(Engine):
             "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "bfloat16", "--enforce-eager",
             "--max-model-len", "2048", "--max-num-seqs", "4", "--max-num-batched-tokens", "2048",
             "--kv-cache-memory-bytes", "67108864", "--distributed-executor-backend", "uni",
+            "--enable-prompt-tokens-details",
             *self.options,
         ]  # fmt: skip
 
