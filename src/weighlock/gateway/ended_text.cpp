@@ -48,26 +48,29 @@ const Worker* worker_of(const State& state, const std::string& url) {
   return it == state.workers.end() ? nullptr : &it->second;
 }
 
+// How the update left the worker, or what it is now while the update runs.
+WorkerState state_of(const State& state, const std::string& url, const Target& target) {
+  if (target.ended_as) return *target.ended_as;
+  const Worker* worker = worker_of(state, url);
+  return worker ? worker->state : WorkerState::gone;
+}
+
 int ready_count(const State& state, const Update& update) {
   int ready = 0;
-  for (const auto& [url, target] : update.targets) {
-    const Worker* worker = worker_of(state, url);
-    // A later update may have moved the worker on; then the target's verdict tells how this one left it.
-    const bool moved_on = worker && !worker->locked_by.empty() && worker->locked_by != update.id;
-    if (worker && (moved_on ? target.verdict == Verdict::verified : worker->state == WorkerState::ready)) ++ready;
-  }
+  for (const auto& [url, target] : update.targets) ready += state_of(state, url, target) == WorkerState::ready ? 1 : 0;
   return ready;
 }
 
 // The target's part of the text, or "" for one of which there is nothing to tell.
 std::string target_text(const State& state, const std::string& url, const Target& target) {
   const Worker* worker = worker_of(state, url);
-  const Cause* cause = target.cause ? &*target.cause : worker && worker->cause ? &*worker->cause : nullptr;
+  const bool live = !target.ended_as && worker && worker->cause;
+  const Cause* cause = target.cause ? &*target.cause : live ? &*worker->cause : nullptr;
   if (!cause) return "";
-  const bool out = worker && worker_state_word(worker->state) == "quarantined";
+  const WorkerState now = state_of(state, url, target);
   std::string text = fmt::format("worker {}: {}: {}", url, phase_of(cause->code),
                                  cause->message.empty() ? name(cause->code) : std::string_view(cause->message));
-  if (out) text += fmt::format("; {} ({})", name(worker->state), name(cause->code));
+  if (worker_state_word(now) == "quarantined") text += fmt::format("; {} ({})", name(now), name(cause->code));
   return text;
 }
 

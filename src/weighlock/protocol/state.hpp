@@ -93,6 +93,7 @@ struct Target {
   std::optional<Instant> paused_at;
   std::optional<Instant> resumed_at;
   std::optional<Instant> switched_at;
+  std::optional<WorkerState> ended_as;  // the worker's state when the update ended; later ones may move it on
 };
 
 enum class UpdateKind { update, leave };  // leave: heals once what a removed pair holds paused
