@@ -109,6 +109,8 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
     out.reference_reason = "storage is blind";
     return out;
   }
+  if (const Result<std::string> empty = store_.ensure_empty_checkpoint(seal.save_path); !empty)
+    log_warn("no empty checkpoint in '{}', which a vLLM may need to be healed: {}", seal.save_path, empty.error().text());
   const std::shared_ptr<Known> before = reference(seal.reference_directory, out.reference_reason);
   InspectOptions options;
   options.allow_layout_change = seal.allow_layout_change;
