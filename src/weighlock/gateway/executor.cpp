@@ -89,8 +89,8 @@ void Executor::run(const Call& call) {
   EngineTask task;
   task.operation = call.operation;
   task.credentials = parts_.credentials.of(call.worker);
-  if (call.operation.kind == OperationKind::verify)
-    task.expectations = parts_.storage.expectations_of(call.operation.directory);
+  if (call.operation.kind == OperationKind::load_empty) task.operation.directory = empty_checkpoint_for(call.update);
+  if (call.operation.kind == OperationKind::verify) task.expectations = parts_.storage.expectations_of(call.operation.directory);
   std::unique_ptr<Conversation> conversation =
       call.dialect ? start_conversation(*call.dialect, std::move(task)) : start_identify(std::move(task.credentials));
   calls_[call.call] = parts_.engine_calls.start(url_of(call.worker), std::move(conversation), limits::kCallHardTimeout,
@@ -98,6 +98,15 @@ void Executor::run(const Call& call) {
                                                   calls_.erase(id);
                                                   post(CallEnded{id, std::move(outcome)});
                                                 });
+}
+
+// Made when the pair's last version was sealed. A path must be sent: without one vLLM takes the last it was given.
+std::string Executor::empty_checkpoint_for(const UpdateId& id) const {
+  const State& state = driver_->state();
+  const auto update = state.updates.find(id);
+  const auto pair = update == state.updates.end() ? state.pairs.end() : state.pairs.find(update->second.pair);
+  WEIGHLOCK_CHECK(pair != state.pairs.end(), "only a pair's update loads the empty checkpoint");
+  return VersionStore::empty_checkpoint_of(pair->second.spec.save_path);
 }
 
 void Executor::run(const Cancel& cancel) {

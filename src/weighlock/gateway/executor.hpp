@@ -73,6 +73,7 @@ class Executor final : public protocol::Ports {
   void run(const protocol::UpdateEnded& ended);
   void run(const protocol::Stopped& stopped);
 
+  std::string empty_checkpoint_for(const protocol::UpdateId& id) const;
   // Runs `job` on the storage pool, then `done` here, unless we are gone.
   void in_storage(std::function<void()> job, std::function<void()> done);
   void post(protocol::EventBody body);

@@ -8,6 +8,18 @@
 #include "weighlock/runtime/log.hpp"
 
 namespace weighlock {
+namespace {
+
+std::string parent_of(const std::string& directory) { return directory.substr(0, directory.rfind('/')); }
+
+}  // namespace
+
+void VersionStorage::forget_order(const std::string& directory) {
+  const auto order = order_.find(parent_of(directory));
+  if (order == order_.end()) return;
+  std::erase(order->second, directory);
+  if (order->second.empty()) order_.erase(order);
+}
 
 std::shared_ptr<VersionStorage::Known> VersionStorage::find(const std::string& directory) const {
   const std::lock_guard lock(mutex_);
@@ -17,8 +29,11 @@ std::shared_ptr<VersionStorage::Known> VersionStorage::find(const std::string& d
 
 void VersionStorage::remember(const std::string& directory, std::shared_ptr<Known> known) {
   const std::lock_guard lock(mutex_);
-  if (known_.insert_or_assign(directory, std::move(known)).second) order_.push_back(directory);
-  for (; order_.size() > kRememberedMax; order_.pop_front()) known_.erase(order_.front());
+  std::deque<std::string>& order = order_[parent_of(directory)];
+  std::erase(order, directory);
+  order.push_back(directory);
+  known_.insert_or_assign(directory, std::move(known));
+  for (; order.size() > kRememberedMax; order.pop_front()) known_.erase(order.front());
 }
 
 std::shared_ptr<const Expectations> VersionStorage::expectations_of(const std::string& directory) const {
@@ -98,6 +113,8 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
     out.reference_reason = "storage is blind";
     return out;
   }
+  if (const Result<std::string> empty = store_.ensure_empty_checkpoint(seal.save_path); !empty)
+    log_warn("no empty checkpoint in '{}', which a vLLM may need to be healed: {}", seal.save_path, empty.error().text());
   const std::shared_ptr<Known> before = reference(seal.reference_directory, out.reference_reason);
   InspectOptions options;
   options.allow_layout_change = seal.allow_layout_change;
@@ -167,7 +184,7 @@ Status VersionStorage::discard(const std::string& save_path, const std::string& 
   {
     const std::lock_guard lock(mutex_);
     known_.erase(directory);
-    std::erase(order_, directory);
+    forget_order(directory);
   }
   // The machine discards only what was never committed: sealed or not, nobody was told to keep it.
   return store_.discard(save_path, directory, true);

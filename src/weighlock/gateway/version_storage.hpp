@@ -34,7 +34,8 @@ class VersionStorage {
   std::shared_ptr<const Expectations> expectations_of(const std::string& directory) const;
 
  private:
-  // Versions remembered; one is about a megabyte for a model of a thousand tensors.
+  // Versions remembered of one place (the folder that they lie in): what a pair has in use must not be forgotten because
+  // others are busy. One is about a megabyte for a model of a thousand tensors.
   static constexpr std::size_t kRememberedMax = 32;
 
   struct Known {
@@ -46,6 +47,7 @@ class VersionStorage {
 
   std::shared_ptr<Known> find(const std::string& directory) const;
   void remember(const std::string& directory, std::shared_ptr<Known> known);
+  void forget_order(const std::string& directory);  // the lock is held
   // The reference inspected, from memory if it was; null with the reason where it can't be.
   std::shared_ptr<Known> reference(const std::string& directory, std::string& reason);
   Result<std::string> prepare_blind(const protocol::Prepare& prepare, const std::string& why);
@@ -55,9 +57,9 @@ class VersionStorage {
   std::string owner_;
   mutable std::mutex mutex_;  // all below
   std::map<std::string, std::shared_ptr<Known>> known_;
-  std::deque<std::string> order_;  // of known_, oldest first
-  std::set<std::string> seen_;     // save paths that were visible once: later trouble is an error, not blindness
-  std::set<std::string> blind_;    // directories handed out blind
+  std::map<std::string, std::deque<std::string>> order_;  // of known_ by place, oldest first
+  std::set<std::string> seen_;      // save paths that were visible once: later trouble is an error, not blindness
+  std::set<std::string> blind_;     // directories handed out blind
 };
 
 }  // namespace weighlock

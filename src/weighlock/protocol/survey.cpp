@@ -88,16 +88,16 @@ void begin_survey(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) read_worker(context, update, target);
 }
 
-bool survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
+void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
   constexpr int kReadTries = 3;  // a read may be repeated; one lost answer shouldn't cost a worker its place
   if (!outcome.ok() && outcome.kind == OutcomeKind::unknown && kind != OperationKind::identify && ++target.tries < kReadTries) {
     read_worker(context, update, target);
-    return false;
+    return;
   }
   if (outcome.ok() && kind == OperationKind::identify && worker.dialect) {
     read_worker(context, update, target);
-    return false;
+    return;
   }
   target.step = Step::surveyed;
   if (outcome.ok() && outcome.reading) {
@@ -120,9 +120,8 @@ bool survey_step(Context& context, Update& update, Target& target, OperationKind
   if (update.kind == UpdateKind::leave) {
     on_leave_surveyed(context, update, target);
   } else {
-    survey_ended(context, update);
+    survey_ended(context, update);  // may clear the targets
   }
-  return target.reached;
 }
 
 void on_survey_timer(Context& context, Update& update) {

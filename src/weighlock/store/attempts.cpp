@@ -11,6 +11,7 @@
 #include "weighlock/store/save_path.hpp"
 #include "weighlock/store/version_store.hpp"
 #include "weighlock/tensor/quote.hpp"
+#include "weighlock/tensor/safetensors.hpp"
 
 namespace weighlock {
 namespace {
@@ -19,6 +20,7 @@ constexpr int kNamesTriedMax = 100;     // taken names of one attempt: each is a
 constexpr int kTrashNamesMax = 10'000;  // discards of one name whose removal failed
 constexpr std::size_t kRecordBytesMax = 64 * 1024;
 constexpr const char* kMadeSuffix = ".made";
+constexpr const char* kEmptyCheckpoint = "empty";
 
 std::string name_number(const PrepareRequest& request, int number) {
   if (number == 0) return fmt::format("weight_update_v{}", request.version);
@@ -246,6 +248,24 @@ Result<std::string> VersionStore::confine(const std::string& path, const std::ve
     }
   }
   return Error{ErrorCode::permission_denied, fmt::format("'{}' lies in none of the storage roots", *normal)};
+}
+
+std::string VersionStore::empty_checkpoint_of(const std::string& save_path) {
+  return fmt::format("{}/{}/{}", save_path, kOwnFolder, kEmptyCheckpoint);
+}
+
+Result<std::string> VersionStore::ensure_empty_checkpoint(const std::string& save_path) const {
+  Result<Directory> folder = open_own_folder(*files_, save_path, kEmptyCheckpoint);
+  if (!folder) return std::move(folder).error();
+  const std::string file = "model.safetensors";
+  const Result<Entry> there = folder->look(file);
+  if (!there) return there.error();
+  if (there->kind == EntryKind::absent) {
+    const Result<WrittenHeader> written = write_safetensors_header({});
+    if (!written) return written.error();
+    if (Status status = folder->replace_file(file, written->bytes); !status) return status.error();
+  }
+  return empty_checkpoint_of(save_path);
 }
 
 }  // namespace weighlock

@@ -244,5 +244,20 @@ TEST(Paths, parts_are_what_they_say) {
   EXPECT_EQ(relative_to("/a", "/a"), ".");
 }
 
+TEST_F(AttemptsTest, empty_checkpoint_is_a_right_file_without_tensors_and_is_made_once) {
+  const auto made = store.ensure_empty_checkpoint(save_path);
+  ASSERT_TRUE(made) << made.error().text();
+  EXPECT_EQ(*made, VersionStore::empty_checkpoint_of(save_path));
+  const std::string file = read_file(*made + "/model.safetensors");
+  const auto length = parse_safetensors_prefix(std::string_view(file).substr(0, 8), file.size());
+  ASSERT_TRUE(length);
+  const auto header = parse_safetensors_header(std::string_view(file).substr(8, *length), file.size());
+  ASSERT_TRUE(header) << header.error().text();
+  EXPECT_TRUE(header->tensors.empty());
+  const auto time = fs::last_write_time(*made + "/model.safetensors");
+  ASSERT_TRUE(store.ensure_empty_checkpoint(save_path));
+  EXPECT_EQ(fs::last_write_time(*made + "/model.safetensors"), time);
+}
+
 }  // namespace
 }  // namespace weighlock

@@ -137,6 +137,11 @@ class VersionStore {
   // save may bring it back, and then it is discarded once more.
   Status discard(const std::string& save_path, const std::string& directory, bool sealed_too = false) const;
   Status mark_latest(const std::string& save_path, const std::string& directory) const;
+
+  // A checkpoint of no tensors in our own folder, made if it isn't there: vLLM puts its kernel tensors back when it loads
+  // it. Gives its directory.
+  Result<std::string> ensure_empty_checkpoint(const std::string& save_path) const;
+  static std::string empty_checkpoint_of(const std::string& save_path);
   Result<std::string> latest(const std::string& save_path) const;  // what LATEST says; `not_found` without one
 
   // The path, normalised, if it is absolute, has no "..", and lies in one of `roots` (any, if there are none) without a
