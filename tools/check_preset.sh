@@ -7,15 +7,20 @@ cd "$(dirname "$0")/.."
 preset=$1
 jobs=${2:-$(nproc)}
 
-cmake --preset "$preset" >"/tmp/weighlock-configure.$$" || { cat "/tmp/weighlock-configure.$$"; exit 1; }
-rm -f "/tmp/weighlock-configure.$$"
+configured=$(cmake --preset "$preset" 2>&1) || {
+  echo "$configured"
+  exit 1
+}
 # Only modules that have tests have a target; the fault suite must be there.
-known=$(cmake --build --preset "$preset" --target help)
+known=$(ninja -C "build/$preset" -t targets all)
 targets=(fault_test)
 for module in core tensor protocol engines trainers; do
   if grep -q "^${module}_test:" <<<"$known"; then targets+=("${module}_test"); fi
 done
 echo "building ${targets[*]}"
 cmake --build --preset "$preset" -j "$jobs" --target "${targets[@]}"
-names=$(IFS='|'; echo "${targets[*]}")
+names=$(
+  IFS='|'
+  echo "${targets[*]}"
+)
 ctest --test-dir "build/$preset" -R "^(${names})" -j "$jobs" --output-on-failure --no-tests=error

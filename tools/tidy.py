@@ -8,7 +8,7 @@
 * The pure modules depend on core only.
 * Asio and Beast appear in no header but runtime/asio_loop.hpp.
 * A file has at most 450 lines, unless its first ten lines say why ("long because ..."); a line has at most 130 characters,
-  no tab, and no TODO. Each folder of src/weighlock has a README.md.
+  no tab, and no note of unfinished work. Each folder of src/weighlock has a README.md.
 """
 import re
 import subprocess

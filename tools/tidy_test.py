@@ -39,7 +39,8 @@ class Tidy(unittest.TestCase):
         self.assertIn(part, found[0])
 
     def test_a_clean_tree_has_no_findings(self):
-        self.write("src/weighlock/net/a.cpp", '#include "weighlock/core/x.hpp"\n#include <boost/asio.hpp>\n#include "weighlock/net/x.hpp"\n')
+        self.write("src/weighlock/net/a.cpp",
+                   '#include "weighlock/core/x.hpp"\n#include <boost/asio.hpp>\n#include "weighlock/net/x.hpp"\n')
         self.assertEqual(self.findings(), [])
 
     def test_an_undeclared_include_is_found(self):

@@ -15,7 +15,8 @@ namespace {
 class Checkpoint : public ::testing::Test {
  protected:
   void SetUp() override {
-    const Result<WrittenHeader> header = write_safetensors_header({{"a.weight", Dtype::f32, {4}}, {"b.weight", Dtype::bf16, {2, 2}}});
+    const Result<WrittenHeader> header =
+        write_safetensors_header({{"a.weight", Dtype::f32, {4}}, {"b.weight", Dtype::bf16, {2, 2}}});
     ASSERT_TRUE(header);
     std::ofstream(file("model.safetensors"), std::ios::binary) << header->bytes << std::string(header->data_bytes, 'x');
     std::ofstream(file("config.json")) << R"({"architectures":["LlamaForCausalLM"],"model_type":"llama"})";
@@ -44,7 +45,8 @@ class Checkpoint : public ::testing::Test {
     out_.str("");
     err_.str("");
     Terminal terminal{out_, err_, false};
-    return cli::run(arguments, {[](std::string_view) { return std::nullopt; }, {}}, terminal, [](const config::ServeOptions&) { return 0; });
+    return cli::run(arguments, {[](std::string_view) { return std::nullopt; }, {}}, terminal,
+                    [](const config::ServeOptions&) { return 0; });
   }
 
   TemporaryDirectory temporary_;
@@ -53,7 +55,8 @@ class Checkpoint : public ::testing::Test {
 
 TEST_F(Checkpoint, inspect_tells_tensors_and_files) {
   EXPECT_EQ(run({"ckpt", "inspect", directory()}), 0) << err_.str();
-  EXPECT_NE(out_.str().find(": sound, not sealed\n  2 tensors (1 BF16, 1 F32), 24 B\n"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find(": sound, not sealed\n  2 tensors (1 BF16, 1 F32), 24 B\n"), std::string::npos)
+      << out_.str();
   EXPECT_NE(out_.str().find("model.safetensors"), std::string::npos);
 }
 

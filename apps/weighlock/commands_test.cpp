@@ -12,8 +12,8 @@ namespace {
 
 std::string update_body(const std::string& state, const std::string& phase, const std::string& error = "null") {
   return R"({"id":"b-1","pair":"actor","version":3,"attempt":1,"state":")" + state + R"(","phase":")" + phase +
-         R"(","phases":[{"name":"preparing","duration_ms":3100},{"name":"loading","duration_ms":400}],"pause_ms":420,"bytes":1200,"error":)" +
-         error +
+         R"(","phases":[{"name":"preparing","duration_ms":3100},{"name":"loading","duration_ms":400}],)" +
+         R"("pause_ms":420,"bytes":1200,"error":)" + error +
          R"(,"workers":[{"id":"g0:1","url":"http://g0:1","verdict":"verified","evidence":"spot","duration_ms":40,"cause":null},
                         {"id":"g1:1","url":"http://g1:1","verdict":"torn","evidence":"none","duration_ms":null,
                          "cause":{"code":"load_failed","message":"400 \"size\nmismatch\"","since":"2026-01-01T00:00:00Z"}}]})";

@@ -151,8 +151,8 @@ class Demo {
   Status refused_update() {
     const DemoEngine& refusing = fleet_.engines.at(kRefusingEngine);
     say(fmt::format("\n-- now {} will refuse every load --\n", refusing.url.text));
-    const std::string fault =
-        R"({"route":"/update_weights_from_disk","fault":"status_400","times":-1,"message":"Failed to update weights: out of memory (injected by the demo)."})";
+    const std::string fault = R"({"route":"/update_weights_from_disk","fault":"status_400","times":-1,)"
+                              R"("message":"Failed to update weights: out of memory (injected by the demo)."})";
     if (Status ok = tell_engine(refusing, "POST", fault); !ok) return ok;
     Result<client::Update> ended = update(kRefusedVersion);
     if (!ended) return std::move(ended).error();

@@ -40,17 +40,20 @@ Result<DemoFleet> DemoFleet::start(const std::string& programs, const std::funct
   std::string pattern = (std::filesystem::temp_directory_path() / "weighlock-demo-XXXXXX").string();
   if (!::mkdtemp(pattern.data()))
     return Error{ErrorCode::storage_failed, fmt::format("no directory '{}' could be made", pattern)};
-  fleet.directory_ = std::make_shared<Directory>(Directory{pattern});
+  fleet.directory_ = std::make_shared<Directory>();
+  fleet.directory_->path = pattern;
   const std::string& root = fleet.directory_->path;
   fleet.save_path = root + "/weights";
-  std::filesystem::create_directory(fleet.save_path);
+  std::error_code failed;
+  std::filesystem::create_directory(fleet.save_path, failed);
+  if (failed) return Error{ErrorCode::storage_failed, fmt::format("{}: {}", fleet.save_path, failed.message())};
   fleet.admin_key = config::kPublicAdminKey;
 
   // The trainer first: it writes the model that the engines start with.
   const std::string model = root + "/start";
-  Result<Process> trainer = Process::start(
-      {programs + "/tinytrainer", "--ranks", fmt::format("{}", kRanks), "--port", "0", "--init", model},
-      root + "/tinytrainer.log");
+  Result<Process> trainer =
+      Process::start({programs + "/tinytrainer", "--ranks", fmt::format("{}", kRanks), "--port", "0", "--init", model},
+                     root + "/tinytrainer.log");
   if (!trainer) return std::move(trainer).error();
   fleet.trainer_process_ = std::move(*trainer);
   Result<std::vector<std::string>> ranks = fleet.trainer_process_.await_lines("listening ", kRanks, kStartWait);

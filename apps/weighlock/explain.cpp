@@ -31,7 +31,8 @@ constexpr std::array kRemedies = {
            "it serves other weights than it said; the next update tries it again, a restart of the engine is the sure "
            "way"},
     Remedy{"flush_failed", "look at the engine's log; the next update tries it again"},
-    Remedy{"heal_failed", "the last good version couldn't be put back: restart the engine"},
+    Remedy{"heal_failed",
+           "no version could be put into it; the next update tries again, and if that fails too, restart the engine"},
     Remedy{"resume_failed", "the engine holds verified weights but stays paused: look at its log, or restart it"},
     Remedy{"probe_failed", "it generates nothing valid on verified weights: restart the engine"},
     Remedy{"no_last_good", "there is no verified version to go back to: the next update brings it one"},
@@ -51,8 +52,10 @@ constexpr std::array kRemedies = {
 
 std::string phases_text(const client::Update& update) {
   std::string text;
-  for (const client::Phase& phase : update.phases)
+  for (const client::Phase& phase : update.phases) {
+    if (phase.duration_ms == 0) continue;  // those that only note something
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", phase.name, duration_text(phase.duration_ms));
+  }
   return text.empty() ? "" : fmt::format(" ({})", text);
 }
 
@@ -77,7 +80,7 @@ std::string explain(const client::Update& update) {
   const auto good = std::count_if(update.workers.begin(), update.workers.end(), verified);
   std::string text = fmt::format("pair {} v{}: {}", update.pair, update.version, update.state);
   if (!update.workers.empty()) text += fmt::format(", {} of {} workers", good, update.workers.size());
-  if (update.pause_ms) text += fmt::format(", paused {}", duration_text(*update.pause_ms));
+  if (update.pause_ms.value_or(0) > 0) text += fmt::format(", paused {}", duration_text(*update.pause_ms));
   if (update.bytes && *update.bytes > 0) text += fmt::format(", {}", bytes_text(*update.bytes));
   text += phases_text(update) + "\n";
   for (const client::WorkerOutcome& worker : update.workers) {
@@ -87,7 +90,9 @@ std::string explain(const client::Update& update) {
     if (const std::string_view what = remedy(worker.cause->code); !what.empty())
       text += fmt::format("    to do: {}\n", what);
   }
-  if (update.error) text += fmt::format("  why: {} ({})\n", one_line(update.error->message), update.error->code);
+  // Of a degraded update the error says once more what the workers' lines say.
+  if (update.error && update.state != "degraded")
+    text += fmt::format("  why: {} ({})\n", one_line(update.error->message), update.error->code);
   return text;
 }
 

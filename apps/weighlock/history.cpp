@@ -10,6 +10,14 @@
 namespace weighlock::cli {
 namespace {
 
+constexpr std::size_t kErrorShown = 120;  // `history PAIR UPDATE` has the whole text
+
+std::string shortened(std::string text) {
+  if (text.size() <= kErrorShown) return text;
+  text.resize(kErrorShown);
+  return text + "...";
+}
+
 std::vector<std::string> row(const client::Update& update) {
   std::int64_t total_ms = 0;
   for (const client::Phase& phase : update.phases) total_ms += phase.duration_ms;
@@ -20,7 +28,7 @@ std::vector<std::string> row(const client::Update& update) {
           update.pause_ms ? duration_text(*update.pause_ms) : "-",
           duration_text(total_ms),
           fmt::format("{}/{}", good, update.workers.size()),
-          update.error ? one_line(update.error->message) : ""};
+          update.error ? shortened(one_line(update.error->message)) : ""};
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "real"))
 import wire  # noqa: E402
 
-KEY = "e2e-key"
+KEY = "end-to-end-admin-key"
 TERMINAL = {"succeeded", "degraded", "rolled_back", "aborted", "rejected", "failed"}
 
 

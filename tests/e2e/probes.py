@@ -44,6 +44,10 @@ class Sglang:
         pairs = meta["output_token_logprobs"]
         return [p[1] for p in pairs], [p[0] for p in pairs], meta["finish_reason"]["type"]
 
+    @staticmethod
+    def from_cache(body):
+        return body["meta_info"]["cached_tokens"]
+
     def paused(self):
         return self.engine.call("GET", "/ready", timeout=5).status == 503
 
@@ -74,6 +78,10 @@ class Vllm:
         choice = body["choices"][0]
         return choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"]
 
+    @staticmethod
+    def from_cache(body):
+        return (body["usage"].get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+
     def paused(self):
         answer = self.engine.call("GET", "/is_paused", timeout=5)
         return bool(answer.status == 200 and answer.body["is_paused"])
@@ -99,10 +107,11 @@ def all_scores(probe):
 
 
 def continued(probe):
-    """A continuation of the sequence that stays in the prefix cache: (ids, their logprobs)."""
+    """A continuation of the sequence that stays in the prefix cache: (ids, their logprobs, how many tokens the cache gave)."""
     path, body = probe.request(CACHED, CONTINUED)
-    ids, scores, _ = probe.generated(checked(probe.engine.call("POST", path, body, 60)))
-    return ids, scores
+    answer = checked(probe.engine.call("POST", path, body, 60))
+    ids, scores, _ = probe.generated(answer)
+    return ids, scores, probe.from_cache(answer)
 
 
 def begin(probe, ids, count, timeout=120):

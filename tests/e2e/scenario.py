@@ -9,13 +9,14 @@ import time
 import probes
 import wire
 
-# One optimiser step each at this rate moves a log-probability by 1 to 3 from version to version (seen), far above the
-# 0.5 asked for, and keeps all of them finite.
-TRAIN_STEPS = 2
+# Moves a log-probability by 1.6 to 5 from version to version, over 30 versions (seen), and keeps all of them finite.
+TRAIN_STEPS = 4
 TRAIN_RATE = 0.01
 # bfloat16 on the engines against float32 from the same files: up to 0.05 was seen.
 NEAR = 0.1
 FAR = 0.5
+# How often an engine is tried to be caught in its load: about every third load of the tiny model is seen.
+CATCHES = 20
 
 
 class Scenario:
@@ -41,8 +42,14 @@ class Scenario:
     def expected(self, directory):
         return [value for values in self.ranks.reference(directory, list(probes.SEQUENCES)) for value in values]
 
-    def assert_serves(self, directory, dialects=None, unlike=None, near_enough=NEAR):
-        """Each engine's scores are those of the files in `directory`, and not those of the files in `unlike`."""
+    def assert_serves(self, directory, dialects=None, unlike=None, near_enough=NEAR, flushed=None):
+        """Each engine's scores are those of the files in `directory`, and not those of the files in `unlike`.
+
+        After an update (`unlike` is given) nothing may come from the prefix cache that the version before has filled.
+        The distance alone doesn't show it: 0.09 was seen behind a cache that was not flushed.
+        """
+        if flushed is None:
+            flushed = unlike is not None
         expected = self.expected(directory)
         other = self.expected(unlike) if unlike else None
         if other:
@@ -53,12 +60,13 @@ class Scenario:
             scores = probes.all_scores(probe)
             near = probes.farthest(scores, expected)
             far = probes.farthest(scores, other) if other else 0.0
-            ids, given = probes.continued(probe)
+            ids, given, from_cache = probes.continued(probe)
             whole = self.ranks.reference(directory, [probes.CACHED + ids])[0][-len(ids) :]
             cached = probes.farthest(given, whole)
             self.say(f"{dialect}: {near:.3f} from its version, {cached:.3f} behind a cached prefix, {far:.3f} from the one before")
             assert near < near_enough, f"{dialect} is {near:.3f} away from {directory}"
             assert cached < near_enough, f"{dialect} continues a cached prefix {cached:.3f} away from {directory}: stale cache"
+            assert not flushed or not from_cache, f"{dialect} took {from_cache} tokens from the cache of the version before"
             assert not other or far > FAR, f"{dialect} is only {far:.3f} away from {unlike}"
 
     def assert_all_ready(self, version):
@@ -91,6 +99,22 @@ class Scenario:
 
     def moved_to(self, version):
         self.before, self.directory = self.directory, self.saved_directory(version)
+
+    def update_held_in_the_load(self, dialect):
+        """An update that is under way, with this engine's core stopped while it reads the new version's files.
+
+        A load that slipped through unseen has made a good update: then the next version is tried.
+        """
+        engine = self.probes[dialect].engine
+        for tries in range(1, CATCHES + 1):
+            self.train()
+            pending = self.gateway.begin_update(self.version)
+            if engine.freeze_while_reading(self.save_path + "/", pending.done):
+                self.say(f"caught {dialect} in its load at try {tries}")
+                return pending
+            self.assert_update(self.gateway.outcome(pending.answer(180)))
+            self.moved_to(self.version)
+        raise AssertionError(f"{dialect} was not seen in its load in {CATCHES} updates")
 
     def long_request(self, dialect, count):
         """A request that runs; returns when its engine has begun to compute it."""
@@ -141,13 +165,8 @@ class Scenario:
         """The other engine is held in its load, so that this one is surely paused while the request is sent."""
         other = next(d for d in self.probes if d != dialect)
         probe, held = self.probes[dialect], self.probes[other].engine
-        self.train()
-        pending = self.gateway.begin_update(self.version)
-        caught = False
-        request = None
+        pending = self.update_held_in_the_load(other)
         try:
-            caught = held.freeze_while_reading(self.save_path + "/")
-            assert caught, f"{other} was not seen in its load"
             wire.wait_until(probe.paused, 10, f"{dialect} is paused")
             request = probes.begin(probe, probes.SEQUENCES[0], 4)
             time.sleep(0.5)
@@ -176,7 +195,10 @@ class Scenario:
             assert (len(ids), reason) == (400, "length"), f"{dialect}: {len(ids)} tokens, {reason}"
         self.moved_to(self.version)
         self.assert_all_ready(self.version)
-        self.assert_serves(self.directory, unlike=self.before)
+        # SGLang refuses a flush while requests run. They have ended: now it must come, without a further update.
+        for dialect, probe in self.probes.items():
+            wire.wait_until(lambda: not probes.continued(probe)[2], 20, f"{dialect} has flushed its cache", every=1.0)
+        self.assert_serves(self.directory, unlike=self.before, flushed=False)
 
     def refused(self, variant, words, by_command):
         """A damaged directory is refused by its own fault's name, and no engine hears of it."""
@@ -202,10 +224,7 @@ class Scenario:
         """Held while it reads the files, then killed: the other one ends ready on the new version."""
         victim = self.probes[dialect].engine
         other = next(d for d in self.probes if d != dialect)
-        self.train()
-        pending = self.gateway.begin_update(self.version)
-        caught = victim.freeze_while_reading(self.save_path + "/")
-        assert caught, f"{dialect} was not seen in its load"
+        pending = self.update_held_in_the_load(dialect)
         assert not pending.done(), "the update ended before the engine was killed"
         victim.kill()
         update = self.gateway.outcome(pending.answer(180))

@@ -7,7 +7,7 @@ Each rank writes its URL to URLS/rank<N>.url when it can be called. Calls go thr
 AReaL's worker: a call waits for those before it, and for the other ranks when it is collective.
 
     POST /save       collective; body as AReaL's gateway sends it; rank 0 gathers the whole state and writes the files
-    POST /step       collective; {"steps": N, "rate": R}: N optimiser steps, answers the losses
+    POST /step       collective; {"steps": N, "rate": R}: N optimizer steps, answers the losses
     POST /reference  one rank alone; {"path", "sequences": [[ids]]}: log-probabilities of each next id, computed by
                      transformers in float32 from the files in path; this is what the engines are compared with
     GET /health
@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 
 class Trainer:
-    """The rank's shards, its optimiser, and what the calls do. Used by the one engine thread only."""
+    """The rank's shards, and what the calls do. Used by the one engine thread only."""
 
     def __init__(self, model_dir):
         self.rank = dist.get_rank()
@@ -43,20 +43,25 @@ class Trainer:
         for layer in self.model.model.layers:
             fully_shard(layer, mesh=mesh)
         fully_shard(self.model, mesh=mesh)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, weight_decay=0.0)
         # Each rank draws other sequences: the gradients that are averaged differ, as they do in real training.
         self.random = torch.Generator().manual_seed(100 + self.rank)
+        # The same on all ranks.
+        self.topics = torch.Generator().manual_seed(99)
 
     def step(self, steps=1, rate=0.01):
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        # A new optimizer for each call: its first steps have the full rate, whatever the calls before were.
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=rate, weight_decay=0.0)
+        # Each call trains on another quarter of the token ids: later versions move as far as the first ones, where one
+        # distribution would be learnt and the versions would become alike.
+        vocab = self.model.config.vocab_size
+        topic = torch.randperm(vocab, generator=self.topics)[: vocab // 4]
         losses = []
         for _ in range(steps):
-            ids = torch.randint(3, self.model.config.vocab_size, (4, 48), generator=self.random)
+            ids = topic[torch.randint(0, len(topic), (4, 48), generator=self.random)]
             loss = self.model(input_ids=ids, labels=ids).loss
             loss.backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
             losses.append(round(loss.item(), 4))
         return losses
 

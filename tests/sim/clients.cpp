@@ -31,7 +31,10 @@ void Clients::connect(std::size_t pair, bool again) {
   event.token = token(AskKind::connect, pair);
   event.spec = scenario_.pairs[pair];
   event.new_lineage = !again || random_.chance(600);
-  if (again && event.spec.workers.size() > 1 && random_.chance(400)) event.spec.workers.pop_back();
+  if (again && event.spec.workers.size() > 1 && random_.chance(400)) {
+    event.spec.workers.erase(event.spec.workers.begin() +
+                             static_cast<std::ptrdiff_t>(random_.below(event.spec.workers.size())));
+  }
   if (event.new_lineage) {
     // A trainer that starts again may start at an earlier step.
     views_[pair].version = random_.chance(500) ? 0 : views_[pair].version;

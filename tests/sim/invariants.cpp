@@ -128,6 +128,12 @@ void Invariants::check_ready(const protocol::Worker& worker) {
                                      worker.version ? worker.version->directory : "its start weights", expected,
                                      real.content, real.torn || real.poisoned ? ", torn" : "")};
     }
+    // At rest its label is the version's; of start weights each engine has its own.
+    const bool ours = worker.version && worker.version->lineage != 0;
+    const bool wrong = ours ? real.label != worker.version->label : real.label.starts_with("loading:");
+    if (worker.locked_by.empty() && wrong) {
+      throw Violation{1, fmt::format("{} is ready and its label is '{}'", worker.url, real.label)};
+    }
     const auto pair = state().pairs.find(worker.pair);
     const bool keeps = pair != state().pairs.end() && pair->second.spec.policy.pause_mode == PauseMode::keep;
     if (real.stale && !keeps)

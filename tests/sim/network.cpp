@@ -24,7 +24,7 @@ Network::Network(const Scenario& scenario, Random& random, Faults& faults, Fault
         [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
         [this](CallId call) { broken(call); });
   }
-  last_delivered_.resize(engines_.size());
+  last_answered_.resize(engines_.size());
   cut_until_.resize(engines_.size());
 }
 
@@ -50,6 +50,7 @@ void Network::start(const protocol::Call& call) {
   flight.life = engines_[flight.engine].truth().life;
   flight.number = next_number_++;
   flight.operation = call.operation;
+  if (call.operation.kind == OperationKind::barrier) flight.rounds = 2;
   const std::size_t engine = flight.engine;
   Faults& faults = *faults_[engine];
   flights_.emplace(call.call, std::move(flight));
@@ -94,12 +95,11 @@ void Network::arrive(CallId call) {
     broken(call);
     return;
   }
-  if (flight.hung_up && last_delivered_[flight.engine] > flight.number) {
+  if (flight.hung_up && last_answered_[flight.engine] > flight.number) {
     trace_.line("call {} was reset before it arrived", call);
     flights_.erase(it);
     return;
   }
-  last_delivered_[flight.engine] = std::max(last_delivered_[flight.engine], flight.number);
   if (random_.chance(500) && faults(flight).strikes(Fault::lose_answer)) reset(call, random_.between(1, 2'000));
   engine.deliver(Engine::Request{call, flight.operation});
 }
@@ -107,8 +107,14 @@ void Network::arrive(CallId call) {
 void Network::answered(CallId call, Outcome outcome) {
   const auto it = flights_.find(call);
   if (it == flights_.end()) return;
+  last_answered_[it->second.engine] = std::max(last_answered_[it->second.engine], it->second.number);
   if (it->second.hung_up) {
     flights_.erase(it);
+    return;
+  }
+  if (--it->second.rounds > 0) {
+    it->second.number = next_number_++;
+    scheduler_.after(random_.between(1, 30), [this, call] { arrive(call); });
     return;
   }
   it->second.over = true;

@@ -1,7 +1,8 @@
 // Every request between the gateway and the engines: how it travels, what the caller sees, and what it can't know.
 //
-// The one assumption (protocol.md section 5): what was sent on a connection that was reset isn't delivered after a
-// request of a later connection was delivered.
+// The one assumption (protocol.md section 5): what was sent on a connection that was reset isn't delivered after a later
+// connection was answered. So one barrier isn't enough (what was reset may slip in behind it while it waits): like a real
+// dialect, a barrier here asks twice.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,7 @@ class Network {
     int life = 0;
     std::uint64_t number = 0;  // order of the connections
     Operation operation;
+    int rounds = 1;        // requests that the operation still needs
     bool hung_up = false;  // the caller has gone, or saw a reset
     bool over = false;     // it won't arrive any more, or the engine is done with it
   };
@@ -68,7 +70,7 @@ class Network {
   std::deque<Engine> engines_;
   std::unordered_map<std::string, std::size_t> by_url_;
   std::unordered_map<protocol::CallId, Flight> flights_;  // never iterated in a way that decides anything
-  std::vector<std::uint64_t> last_delivered_;  // per engine: number of the latest connection that got through
+  std::vector<std::uint64_t> last_answered_;              // per engine: number of the latest connection that was answered
   std::vector<Instant> cut_until_;             // per engine: no route
   std::uint64_t next_number_ = 1;
   std::size_t telling_ = 0;  // answers on their way

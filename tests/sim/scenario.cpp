@@ -56,9 +56,10 @@ unsigned usual_rate(Fault fault, Random& random) {
       return static_cast<unsigned>(random.between(30, 350));
     case Fault::foreign_label:
     case Fault::freeze:
-    case Fault::restart:
     case Fault::partition:
       return static_cast<unsigned>(random.between(3, 20));
+    case Fault::restart:
+      return static_cast<unsigned>(random.between(3, 60));
     case Fault::slow_journal:
       return 200;
     default:

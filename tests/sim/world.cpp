@@ -148,6 +148,9 @@ void World::perform_call(const protocol::Call& call) {
   if (faults.strikes(Fault::foreign_label)) {
     scheduler_.after(random_.between(1, 8'000), [engine] { engine->foreign_label(); });
   }
+  if (faults.strikes(Fault::restart)) {  // soon, between two requests
+    scheduler_.after(random_.between(1, 8'000), [engine] { engine->die("restart soon"); });
+  }
   network_.start(call);
 }
 

@@ -4,7 +4,8 @@
 // The fault model. Everything that this list doesn't name doesn't go wrong here.
 // * Network, per request: refused, lost, late, delivered though the caller saw a reset; per answer: lost, late. No
 // route
-//   to an engine for a while. Requests of a connection that was reset don't arrive after a later one's did.
+//   to an engine for a while. Requests of a connection that was reset don't arrive after a later one was
+//   answered.
 // * Engines: an operation is slow, is refused and changes nothing, or (loads) fails untouched, fails torn, answers ok
 // and
 //   did nothing or half, answers an error and did it all, or kills the process. A process ends at any request and comes

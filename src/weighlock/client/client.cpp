@@ -15,7 +15,7 @@ namespace {
 constexpr int kPagesMax = 1000;          // a server that always names a next page would keep us for ever
 constexpr int kStartTries = 3;           // the start of an update carries a key, so it may be sent again
 constexpr std::size_t kQuotedMax = 300;  // of a body that isn't ours
-constexpr Milliseconds kPollFirst{50};   // small updates take a fraction of a second
+constexpr Milliseconds kPollFirst{20};   // small updates take a fraction of a second
 constexpr Milliseconds kPollLast{500};
 
 Error transport_error(const Url& gateway, const std::string& call, const TransportError& failure) {
@@ -42,6 +42,7 @@ Error problem_error(const std::string& call, const HttpResponse& response) {
     if (const auto word = find_string(*parsed, "code")) code = error_code_from(*word);
   }
   if (detail.empty()) detail = response.body.substr(0, kQuotedMax);
+  while (!detail.empty() && (detail.back() == '.' || detail.back() == '\n')) detail.pop_back();
   if (code == ErrorCode::unauthenticated || code == ErrorCode::permission_denied)
     detail += "; set WEIGHLOCK_ADMIN_API_KEY or --admin-api-key-file to the gateway's key";
   const std::string where = field.empty() ? "" : fmt::format(" (field '{}')", field);

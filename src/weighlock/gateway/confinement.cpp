@@ -62,7 +62,8 @@ bool never_allowed(const std::string& host) {
 Result<Confinement> Confinement::make(std::vector<std::string> worker_hosts, std::vector<std::string> storage_roots) {
   Confinement out;
   for (std::string& entry : worker_hosts) {
-    std::transform(entry.begin(), entry.end(), entry.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(entry.begin(), entry.end(), entry.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const std::size_t slash = entry.find('/');
     const std::optional<Address> address = address_from(entry.substr(0, slash));
     const int bits_max = address && address->four ? 32 : 128;
@@ -70,7 +71,8 @@ Result<Confinement> Confinement::make(std::vector<std::string> worker_hosts, std
     if (slash != std::string::npos) {
       const auto [end, failure] = std::from_chars(entry.data() + slash + 1, entry.data() + entry.size(), bits);
       if (!address || failure != std::errc{} || end != entry.data() + entry.size() || bits < 0 || bits > bits_max)
-        return Error{ErrorCode::invalid_argument, fmt::format("worker_hosts: '{}' is not an address with a prefix length", entry)};
+        return Error{ErrorCode::invalid_argument,
+                     fmt::format("worker_hosts: '{}' is not an address with a prefix length", entry)};
     }
     if (entry.empty()) return Error{ErrorCode::invalid_argument, "worker_hosts: an entry is empty"};
     if (!address) {
@@ -83,7 +85,8 @@ Result<Confinement> Confinement::make(std::vector<std::string> worker_hosts, std
     out.ranges_.push_back(range);
   }
   for (std::string& root : storage_roots) {
-    if (!root.starts_with('/')) return Error{ErrorCode::invalid_argument, fmt::format("storage_roots: '{}' is not an absolute path", root)};
+    if (!root.starts_with('/'))
+      return Error{ErrorCode::invalid_argument, fmt::format("storage_roots: '{}' is not an absolute path", root)};
     std::string normal = std::filesystem::path(root).lexically_normal().string();
     while (normal.size() > 1 && normal.ends_with('/')) normal.pop_back();
     out.roots_.push_back(std::move(normal));
@@ -93,18 +96,25 @@ Result<Confinement> Confinement::make(std::vector<std::string> worker_hosts, std
 
 Status Confinement::check_host(const Url& url) const {
   if (never_allowed(url.host))
-    return Error{ErrorCode::permission_denied, fmt::format("{}: link-local and metadata addresses are never called", url.text)};
+    return Error{ErrorCode::permission_denied,
+                 fmt::format("{}: link-local and metadata addresses are never called", url.text)};
   if (names_.empty() && ranges_.empty()) return {};
-  if (std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return named(url.host, name); })) return {};
+  if (std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return named(url.host, name); }))
+    return {};
   if (const std::optional<Address> address = address_from(url.host)) {
-    if (std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& r) { return inside(address->bytes, r.address, r.bits); })) return {};
+    if (std::any_of(ranges_.begin(), ranges_.end(),
+                    [&](const Range& r) { return inside(address->bytes, r.address, r.bits); }))
+      return {};
   }
-  return Error{ErrorCode::permission_denied, fmt::format("{}: its host is not in worker_hosts; add it to the gateway's configuration", url.text)};
+  return Error{ErrorCode::permission_denied,
+               fmt::format("{}: its host is not in worker_hosts; add it to the gateway's configuration", url.text)};
 }
 
 Status Confinement::check_directory(std::string_view path, std::string_view what) const {
-  if (!path.starts_with('/')) return Error{ErrorCode::invalid_argument, fmt::format("{}: '{}' is not an absolute path", what, path)};
-  if (path.find('\0') != std::string_view::npos) return Error{ErrorCode::invalid_argument, fmt::format("{}: contains a NUL", what)};
+  if (!path.starts_with('/'))
+    return Error{ErrorCode::invalid_argument, fmt::format("{}: '{}' is not an absolute path", what, path)};
+  if (path.find('\0') != std::string_view::npos)
+    return Error{ErrorCode::invalid_argument, fmt::format("{}: contains a NUL", what)};
   const std::filesystem::path given(path);
   if (std::any_of(given.begin(), given.end(), [](const auto& part) { return part == ".."; }))
     return Error{ErrorCode::invalid_argument, fmt::format("{}: '{}' must not contain '..'", what, path)};
@@ -114,7 +124,9 @@ Status Confinement::check_directory(std::string_view path, std::string_view what
     return root == "/" || normal == root || normal.starts_with(root + "/");
   });
   if (beneath) return {};
-  return Error{ErrorCode::permission_denied, fmt::format("{}: '{}' is outside storage_roots; add its root to the gateway's configuration", what, path)};
+  return Error{
+      ErrorCode::permission_denied,
+      fmt::format("{}: '{}' is outside storage_roots; add its root to the gateway's configuration", what, path)};
 }
 
 }  // namespace weighlock

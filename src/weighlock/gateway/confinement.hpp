@@ -1,8 +1,8 @@
-// What clients may name: hosts of workers and trainers, and directories. A gateway that calls whatever it is told to is a way
-// into every network it stands in.
+// What clients may name: hosts of workers and trainers, and directories. A gateway that calls whatever it is told to is
+// a way into every network it stands in.
 //
-// Pure: names are not resolved here. Never allowed, whatever the lists say: link-local addresses and the metadata services
-// of clouds.
+// Pure: names are not resolved here. Never allowed, whatever the lists say: link-local addresses and the metadata
+// services of clouds.
 #pragma once
 
 #include <string>

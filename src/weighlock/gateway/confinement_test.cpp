@@ -7,8 +7,12 @@
 namespace weighlock {
 namespace {
 
-bool allowed(const std::vector<std::string>& hosts, const char* url) { return Confinement::make(hosts, {})->check_host(*parse_url(url)).has_value(); }
-bool taken(const std::vector<std::string>& roots, const char* path) { return Confinement::make({}, roots)->check_directory(path, "save_path").has_value(); }
+bool allowed(const std::vector<std::string>& hosts, const char* url) {
+  return Confinement::make(hosts, {})->check_host(*parse_url(url)).has_value();
+}
+bool taken(const std::vector<std::string>& roots, const char* path) {
+  return Confinement::make({}, roots)->check_directory(path, "save_path").has_value();
+}
 
 TEST(Confinement, without_lists_any_host_but_link_local_and_metadata_is_allowed) {
   EXPECT_TRUE(allowed({}, "http://10.1.2.3:1"));

@@ -44,7 +44,8 @@ std::optional<FieldError> read_key_reference(const json::value& reference, std::
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
   if (text.empty()) return bad(field, "the key is empty");
   for (const char c : text) {
-    if (static_cast<unsigned char>(c) <= 0x20 || static_cast<unsigned char>(c) >= 0x7f) return bad(field, "the key has characters that no header can carry");
+    if (static_cast<unsigned char>(c) <= 0x20 || static_cast<unsigned char>(c) >= 0x7f)
+      return bad(field, "the key has characters that no header can carry");
   }
   key = std::move(text);
   return std::nullopt;

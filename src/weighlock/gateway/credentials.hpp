@@ -1,5 +1,5 @@
-// Keys of engines, by worker. Clients give references ({"env": NAME} or {"file": "/path"}), never keys; keys are never logged
-// and never shown.
+// Keys of engines, by worker. Clients give references ({"env": NAME} or {"file": "/path"}), never keys; keys are never
+// logged and never shown.
 //
 // Thread rule: loop thread only. Owned by Gateway.
 #pragma once

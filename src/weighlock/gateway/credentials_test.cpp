@@ -9,7 +9,9 @@
 namespace weighlock {
 namespace {
 
-std::optional<FieldError> read(const json::value& reference, std::string& key) { return read_key_reference(reference, "workers[0].admin_key", key); }
+std::optional<FieldError> read(const json::value& reference, std::string& key) {
+  return read_key_reference(reference, "workers[0].admin_key", key);
+}
 
 TEST(Credentials, a_key_comes_from_the_environment_or_a_file_without_its_line_end) {
   TemporaryDirectory directory;
@@ -28,9 +30,10 @@ TEST(Credentials, what_is_no_reference_is_refused_and_never_shown) {
   write_file(directory.path("long"), std::string(5000, 'x'));
   write_file(directory.path("lines"), "secret\nsecond");
   std::string key;
-  for (const json::value& bad : {json::value("secret"), json::value{{"key", "secret"}}, json::value{{"env", "WEIGHLOCK_TEST_NOT_SET"}},
-                                 json::value{{"file", "relative"}}, json::value{{"file", directory.path("absent")}},
-                                 json::value{{"file", directory.path("long")}}, json::value{{"file", directory.path("lines")}}}) {
+  for (const json::value& bad :
+       {json::value("secret"), json::value{{"key", "secret"}}, json::value{{"env", "WEIGHLOCK_TEST_NOT_SET"}},
+        json::value{{"file", "relative"}}, json::value{{"file", directory.path("absent")}},
+        json::value{{"file", directory.path("long")}}, json::value{{"file", directory.path("lines")}}}) {
     const auto failure = read(bad, key);
     ASSERT_TRUE(failure) << json::serialize(bad);
     EXPECT_EQ(failure->field, "workers[0].admin_key");

@@ -15,17 +15,26 @@ constexpr std::size_t kWorkersNamedMax = 8;  // a thousand workers that fail ali
 
 std::string_view phase_of(CauseCode code) {
   switch (code) {
-    case CauseCode::pause_failed: return "pause";
-    case CauseCode::label_failed: return "label";
+    case CauseCode::pause_failed:
+      return "pause";
+    case CauseCode::label_failed:
+      return "label";
     case CauseCode::load_failed:
-    case CauseCode::load_unknown: return "load";
-    case CauseCode::verify_failed: return "verify";
-    case CauseCode::flush_failed: return "flush";
+    case CauseCode::load_unknown:
+      return "load";
+    case CauseCode::verify_failed:
+      return "verify";
+    case CauseCode::flush_failed:
+      return "flush";
     case CauseCode::heal_failed:
-    case CauseCode::no_last_good: return "heal";
-    case CauseCode::resume_failed: return "resume";
-    case CauseCode::probe_failed: return "probe";
-    default: return "reach";
+    case CauseCode::no_last_good:
+      return "heal";
+    case CauseCode::resume_failed:
+      return "resume";
+    case CauseCode::probe_failed:
+      return "probe";
+    default:
+      return "reach";
   }
 }
 
@@ -39,25 +48,29 @@ const Worker* worker_of(const State& state, const std::string& url) {
   return it == state.workers.end() ? nullptr : &it->second;
 }
 
+// How the update left the worker, or what it is now while the update runs.
+WorkerState state_of(const State& state, const std::string& url, const Target& target) {
+  if (target.ended_as) return *target.ended_as;
+  const Worker* worker = worker_of(state, url);
+  return worker ? worker->state : WorkerState::gone;
+}
+
 int ready_count(const State& state, const Update& update) {
   int ready = 0;
-  for (const auto& [url, target] : update.targets) {
-    const Worker* worker = worker_of(state, url);
-    // A later update may have moved the worker on; then the target's verdict tells how this one left it.
-    const bool moved_on = worker && !worker->locked_by.empty() && worker->locked_by != update.id;
-    if (worker && (moved_on ? target.verdict == Verdict::verified : worker->state == WorkerState::ready)) ++ready;
-  }
+  for (const auto& [url, target] : update.targets) ready += state_of(state, url, target) == WorkerState::ready ? 1 : 0;
   return ready;
 }
 
 // The target's part of the text, or "" for one of which there is nothing to tell.
 std::string target_text(const State& state, const std::string& url, const Target& target) {
   const Worker* worker = worker_of(state, url);
-  const Cause* cause = target.cause ? &*target.cause : worker && worker->cause ? &*worker->cause : nullptr;
+  const bool live = !target.ended_as && worker && worker->cause;
+  const Cause* cause = target.cause ? &*target.cause : live ? &*worker->cause : nullptr;
   if (!cause) return "";
-  const bool out = worker && worker_state_word(worker->state) == "quarantined";
-  std::string text = fmt::format("worker {}: {}: {}", url, phase_of(cause->code), cause->message.empty() ? name(cause->code) : std::string_view(cause->message));
-  if (out) text += fmt::format("; {} ({})", name(worker->state), name(cause->code));
+  const WorkerState now = state_of(state, url, target);
+  std::string text = fmt::format("worker {}: {}: {}", url, phase_of(cause->code),
+                                 cause->message.empty() ? name(cause->code) : std::string_view(cause->message));
+  if (worker_state_word(now) == "quarantined") text += fmt::format("; {} ({})", name(now), name(cause->code));
   return text;
 }
 
@@ -93,7 +106,8 @@ Milliseconds phase_took(const Update& update, UpdateState state) {
 
 // The machine's texts begin with pair and version, as ours do.
 std::string without_prefix(std::string text, const Update& update) {
-  for (const std::string& prefix : {fmt::format("pair '{}': ", update.pair), fmt::format("v{}: ", update.version.version)}) {
+  for (const std::string& prefix :
+       {fmt::format("pair '{}': ", update.pair), fmt::format("v{}: ", update.version.version)}) {
     if (text.starts_with(prefix)) text.erase(0, prefix.size());
   }
   return text;
@@ -106,7 +120,8 @@ std::string ended_text(const State& state, const Update& update) {
   if (!update.targets.empty()) text += fmt::format(": {}/{} ready", ready_count(state, update), update.targets.size());
   if (update.error) {
     const std::string why = without_prefix(update.error->text(), update);
-    text += fmt::format("{} {}", update.targets.empty() ? ":" : ";", why.empty() ? info(update.error->code).type : std::string_view(why));
+    text += fmt::format("{} {}", update.targets.empty() ? ":" : ";",
+                        why.empty() ? info(update.error->code).type : std::string_view(why));
   }
   text += targets_text(state, update);
   if (!update.error && update.targets.empty()) text += ": it ended before any worker was touched";
@@ -124,8 +139,10 @@ std::string running_text(const Update& update, Milliseconds waited) {
   std::string count = update.targets.empty() ? "" : fmt::format(" ({}/{} verified)", verified, update.targets.size());
   // While it runs nothing can be said for sure: the decision may be on its way to the disk.
   const bool committed = update.committed.value_or(false);
-  return fmt::format("pair '{}' v{}: still in {} after {}{}; it goes on, and the next update waits behind it; committed: {}", update.pair,
-                     update.version.version, name(update.state), seconds(waited), count, committed ? "true" : "undecided");
+  return fmt::format(
+      "pair '{}' v{}: still in {} after {}{}; it goes on, and the next update waits behind it; committed: {}",
+      update.pair, update.version.version, name(update.state), seconds(waited), count,
+      committed ? "true" : "undecided");
 }
 
 std::string log_line(const State& state, const Update& update, Instant now) {
@@ -138,12 +155,15 @@ std::string log_line(const State& state, const Update& update, Instant now) {
       longest = *target.load_took;
       slowest = url;
     }
-    if (target.former_version && target.former_version->lineage > 0) before = fmt::format("v{}", target.former_version->version);
+    if (target.former_version && target.former_version->lineage > 0)
+      before = fmt::format("v{}", target.former_version->version);
   }
-  std::string line = fmt::format("pair={} {}->v{} {} workers={}/{} save={} load={} verify={} pause={}", update.pair, before, update.version.version,
-                                 ok ? std::string_view("ok") : name(update.state), ready_count(state, update), update.targets.size(),
-                                 seconds(phase_took(update, UpdateState::preparing)), seconds(phase_took(update, UpdateState::loading)),
-                                 seconds(phase_took(update, UpdateState::verifying)), seconds(pause_of(update, now)));
+  std::string line =
+      fmt::format("pair={} {}->v{} {} workers={}/{} save={} load={} verify={} pause={}", update.pair, before,
+                  update.version.version, ok ? std::string_view("ok") : name(update.state), ready_count(state, update),
+                  update.targets.size(), seconds(phase_took(update, UpdateState::preparing)),
+                  seconds(phase_took(update, UpdateState::loading)),
+                  seconds(phase_took(update, UpdateState::verifying)), seconds(pause_of(update, now)));
   if (!slowest.empty()) line += fmt::format(" slowest={}", slowest);
   if (!ok) {
     std::string cause = ended_text(state, update);

@@ -39,21 +39,26 @@ TEST_F(EndedText, names_worker_phase_words_and_what_became_of_it) {
   add("http://b:1", WorkerState::ready);
   add("http://c:1", WorkerState::quarantined, Cause{CauseCode::load_failed, "400 \"size mismatch\"", Instant{1}});
   EXPECT_EQ(ended_text(state, update),
-            "pair 'actor' v6: degraded: 2/3 ready; worker http://c:1: load: 400 \"size mismatch\"; quarantined (load_failed); committed: true");
+            "pair 'actor' v6: degraded: 2/3 ready; worker http://c:1: load: 400 \"size mismatch\"; quarantined "
+            "(load_failed); committed: true");
 }
 
 TEST_F(EndedText, is_never_empty_and_does_not_say_the_pair_twice) {
   update.state = UpdateState::rejected;
   update.committed = false;
-  EXPECT_EQ(ended_text(state, update), "pair 'actor' v6: rejected: it ended before any worker was touched; committed: false");
+  EXPECT_EQ(ended_text(state, update),
+            "pair 'actor' v6: rejected: it ended before any worker was touched; committed: false");
   update.error = Error{ErrorCode::version_not_newer, "pair 'actor': v6: v7 is committed; a lower version is refused"};
-  EXPECT_EQ(ended_text(state, update), "pair 'actor' v6: rejected: v7 is committed; a lower version is refused; committed: false");
+  EXPECT_EQ(ended_text(state, update),
+            "pair 'actor' v6: rejected: v7 is committed; a lower version is refused; committed: false");
   update.error = Error{ErrorCode::internal, ""};
   EXPECT_EQ(ended_text(state, update), "pair 'actor' v6: rejected: internal; committed: false");
 }
 
 TEST_F(EndedText, a_thousand_workers_that_fail_alike_are_counted_not_listed) {
-  for (int i = 0; i < 1000; ++i) add("http://w" + std::to_string(i) + ":1", WorkerState::quarantined, Cause{CauseCode::pause_failed, "refused", Instant{1}});
+  for (int i = 0; i < 1000; ++i)
+    add("http://w" + std::to_string(i) + ":1", WorkerState::quarantined,
+        Cause{CauseCode::pause_failed, "refused", Instant{1}});
   const std::string text = ended_text(state, update);
   EXPECT_LT(text.size(), 2000u);
   EXPECT_NE(text.find("and 992 more workers"), std::string::npos) << text;
@@ -77,7 +82,8 @@ TEST_F(EndedText, the_log_line_has_what_an_operator_greps_for) {
   update.targets["http://a:1"].former_version = VersionRef{1, 5, "", "", ""};
   update.targets["http://a:1"].paused_at = Instant{1000};
   update.targets["http://a:1"].resumed_at = Instant{1420};
-  update.phases = {PhaseTime{UpdateState::preparing, Instant{0}, Milliseconds(3100)}, PhaseTime{UpdateState::verifying, Instant{0}, Milliseconds(400)}};
+  update.phases = {PhaseTime{UpdateState::preparing, Instant{0}, Milliseconds(3100)},
+                   PhaseTime{UpdateState::verifying, Instant{0}, Milliseconds(400)}};
   EXPECT_EQ(log_line(state, update, Instant{6000}),
             "pair=actor v5->v6 ok workers=1/1 save=3.1s load=0.00s verify=0.40s pause=0.42s slowest=http://a:1");
 }

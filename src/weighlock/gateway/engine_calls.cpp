@@ -9,7 +9,8 @@ EngineCalls::~EngineCalls() {
   for (const auto& [id, running] : calls_) http_.cancel(running.request);
 }
 
-EngineCalls::Id EngineCalls::start(Url engine, std::unique_ptr<Conversation> conversation, Milliseconds at_most, std::function<void(Outcome)> done) {
+EngineCalls::Id EngineCalls::start(Url engine, std::unique_ptr<Conversation> conversation, Milliseconds at_most,
+                                   std::function<void(Outcome)> done) {
   const Id id = next_++;
   Running& running = calls_[id];
   running.engine = std::move(engine);
@@ -40,11 +41,12 @@ void EngineCalls::take(Id id, Turn turn) {
   HttpCallOptions options;
   options.deadline = std::max(Milliseconds(1), running.deadline - loop_.now());
   options.fresh_connection = step.fresh_connection;
-  running.request = http_.send(running.engine, std::move(step.request), options, [this, id, alive = std::weak_ptr(alive_)](HttpResult result) {
-    if (alive.expired()) return;
-    const auto it = calls_.find(id);
-    if (it != calls_.end()) take(id, it->second.conversation->next(result));
-  });
+  running.request = http_.send(running.engine, std::move(step.request), options,
+                               [this, id, alive = std::weak_ptr(alive_)](HttpResult result) {
+                                 if (alive.expired()) return;
+                                 const auto it = calls_.find(id);
+                                 if (it != calls_.end()) take(id, it->second.conversation->next(result));
+                               });
 }
 
 }  // namespace weighlock

@@ -1,7 +1,7 @@
 // Carries conversations with engines over HTTP: one request after the other, until the dialect has its outcome.
 //
-// Thread rule: loop thread only. `done` is called once, on the loop, never inside `start`; never after `cancel` or the end of
-// this object. A cancelled call's connection is closed by reset (net/client.hpp).
+// Thread rule: loop thread only. `done` is called once, on the loop, never inside `start`; never after `cancel` or the
+// end of this object. A cancelled call's connection is closed by reset (net/client.hpp).
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,10 @@ class EngineCalls {
   EngineCalls(const EngineCalls&) = delete;
   EngineCalls& operator=(const EngineCalls&) = delete;
 
-  // `at_most`: for the whole conversation; past it the running request ends with a time-out, which the dialect classifies.
-  Id start(Url engine, std::unique_ptr<Conversation> conversation, Milliseconds at_most, std::function<void(Outcome)> done);
+  // `at_most`: for the whole conversation; past it the running request ends with a time-out, which the dialect
+  // classifies.
+  Id start(Url engine, std::unique_ptr<Conversation> conversation, Milliseconds at_most,
+           std::function<void(Outcome)> done);
   void cancel(Id id);
   std::size_t running() const { return calls_.size(); }
 

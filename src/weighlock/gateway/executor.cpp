@@ -33,10 +33,14 @@ Url url_of(const std::string& text) {
 
 SaveOutcomeKind kind_of(SaveKind kind) {
   switch (kind) {
-    case SaveKind::ok: return SaveOutcomeKind::ok;
-    case SaveKind::failed: return SaveOutcomeKind::failed;
-    case SaveKind::unknown: return SaveOutcomeKind::unknown;
-    case SaveKind::not_sent: return SaveOutcomeKind::not_sent;
+    case SaveKind::ok:
+      return SaveOutcomeKind::ok;
+    case SaveKind::failed:
+      return SaveOutcomeKind::failed;
+    case SaveKind::unknown:
+      return SaveOutcomeKind::unknown;
+    case SaveKind::not_sent:
+      return SaveOutcomeKind::not_sent;
   }
   return SaveOutcomeKind::unknown;
 }
@@ -53,7 +57,9 @@ Executor::~Executor() {
   for (const auto& [id, timer] : timers_) parts_.loop.cancel(timer);
 }
 
-Instant Executor::now() const { return parts_.loop.now(); }
+Instant Executor::now() const {
+  return parts_.loop.now();
+}
 
 void Executor::post(EventBody body) {
   WEIGHLOCK_CHECK(driver_, "the executor is attached before the first event");
@@ -65,13 +71,14 @@ void Executor::append(std::vector<Record> group, std::function<void()> durable) 
   auto outcome = std::make_shared<Status>();
   const std::int64_t wall_ms = unix_now_ms();
   Journal* journal = &parts_.journal;
-  parts_.journal_pool.run([journal, shared, outcome, wall_ms] { *outcome = journal->append(std::move(*shared), wall_ms); },
-                          [this, alive = std::weak_ptr(alive_), outcome, durable = std::move(durable)] {
-                            if (alive.expired()) return;
-                            if (!*outcome) return hooks_.journal_failed(outcome->error());
-                            durable();
-                            if (!alive.expired()) parts_.waiters.changed();
-                          });
+  parts_.journal_pool.run(
+      [journal, shared, outcome, wall_ms] { *outcome = journal->append(std::move(*shared), wall_ms); },
+      [this, alive = std::weak_ptr(alive_), outcome, durable = std::move(durable)] {
+        if (alive.expired()) return;
+        if (!*outcome) return hooks_.journal_failed(outcome->error());
+        durable();
+        if (!alive.expired()) parts_.waiters.changed();
+      });
 }
 
 void Executor::perform(Effect effect) {
@@ -128,27 +135,34 @@ void Executor::in_storage(std::function<void()> job, std::function<void()> done)
 void Executor::run(const Prepare& prepare) {
   auto made = std::make_shared<Result<std::string>>(Error{});
   in_storage([storage = &parts_.storage, prepare, made] { *made = storage->prepare(prepare); },
-             [this, update = prepare.update, made] { post(Prepared{update, std::move(*made)}); });
+             [this, update = prepare.update, made] {
+               post(Prepared{update, std::move(*made)});
+             });
 }
 
 void Executor::run(const Seal& seal) {
   auto made = std::make_shared<Result<SealedVersion>>(Error{});
   in_storage([storage = &parts_.storage, seal, made] { *made = storage->seal(seal); },
-             [this, update = seal.update, made] { post(Sealed{update, std::move(*made)}); });
+             [this, update = seal.update, made] {
+               post(Sealed{update, std::move(*made)});
+             });
 }
 
 void Executor::run(const ComputeDigest& compute) {
   auto made = std::make_shared<Result<std::string>>(Error{});
   in_storage([storage = &parts_.storage, compute, made] { *made = storage->digest(compute.directory); },
-             [this, update = compute.update, made] { post(DigestDone{update, std::move(*made)}); });
+             [this, update = compute.update, made] {
+               post(DigestDone{update, std::move(*made)});
+             });
 }
 
 void Executor::run(const Discard& discard) {
   auto done = std::make_shared<Status>();
-  in_storage([storage = &parts_.storage, discard, done] { *done = storage->discard(discard.save_path, discard.directory); },
-             [directory = discard.directory, done] {
-               if (!*done) log_warn("could not remove the attempt's directory '{}': {}", directory, done->error().text());
-             });
+  in_storage(
+      [storage = &parts_.storage, discard, done] { *done = storage->discard(discard.save_path, discard.directory); },
+      [directory = discard.directory, done] {
+        if (!*done) log_warn("could not remove the attempt's directory '{}': {}", directory, done->error().text());
+      });
 }
 
 void Executor::run(const MarkLatest& mark) {
@@ -171,11 +185,14 @@ void Executor::run(const CancelTimer& timer) {
 }
 
 void Executor::run(const Fence& fence) {
-  log_warn("pair={} worker {} is fenced: {}: {}", fence.pair, fence.worker, name(fence.cause.code), fence.cause.message);
+  log_warn("pair={} worker {} is fenced: {}: {}", fence.pair, fence.worker, name(fence.cause.code),
+           fence.cause.message);
   run_fence(hooks_.fence, fence, parts_.http, parts_.fence_pool);
 }
 
-void Executor::run(const Reply& reply) { parts_.waiters.replied(reply); }
+void Executor::run(const Reply& reply) {
+  parts_.waiters.replied(reply);
+}
 
 void Executor::run(const UpdateEnded& ended) {
   if (hooks_.update_ended) hooks_.update_ended(ended.update);

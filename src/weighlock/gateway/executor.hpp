@@ -1,7 +1,8 @@
 // Performs the machine's effects; every completion comes back as an event of the driver, on the loop.
 //
 // Thread rule: loop thread only. Journal groups are written on `journal_pool` (one thread: order), storage work on
-// `storage_pool`. Owned by Gateway, destroyed before the parts that it borrows; completions that come later are dropped.
+// `storage_pool`. Owned by Gateway, destroyed before the parts that it borrows; completions that come later are
+// dropped.
 #pragma once
 
 #include <functional>
@@ -37,10 +38,11 @@ class Executor final : public protocol::Ports {
     Waiters& waiters;
   };
   struct Hooks {
-    std::string fence;                                             // fence.hpp
+    std::string fence;                                            // fence.hpp
     std::function<void(const protocol::UpdateId&)> update_ended;  // before its waiters are answered
     std::function<void()> stopped;
-    // Must not return to the driver: a gateway that can't record must not act. Default: log, exit with 70 (EX_SOFTWARE).
+    // Must not return to the driver: a gateway that can't record must not act. Default: log, exit with 70
+    // (EX_SOFTWARE).
     std::function<void(const Error&)> journal_failed;
   };
 

@@ -24,7 +24,8 @@ class ExecutorTest : public ::testing::Test {
   HttpClient http{loop};
   EngineCalls engine_calls{loop, http};
   std::optional<Error> failure;
-  Executor executor{Executor::Parts{loop, journal_pool, storage_pool, fence_pool, journal, http, engine_calls, storage, credentials, waiters},
+  Executor executor{Executor::Parts{loop, journal_pool, storage_pool, fence_pool, journal, http, engine_calls, storage,
+                                    credentials, waiters},
                     Executor::Hooks{"", nullptr, nullptr, [this](const Error& error) {
                                       failure = error;
                                       loop.stop();
@@ -54,9 +55,13 @@ TEST_F(ExecutorTest, nothing_is_done_after_a_group_that_could_not_be_written) {
 TEST_F(ExecutorTest, a_fence_program_gets_worker_pair_and_cause_as_arguments) {
   TemporaryDirectory directory;
   const std::string program = directory.path("hook");
-  write_file(program, "#!/bin/sh\nprintf '%s|' \"$@\" > '" + directory.path("told") + ".part'\nmv '" + directory.path("told") + ".part' '" + directory.path("told") + "'\n");
+  write_file(program, "#!/bin/sh\nprintf '%s|' \"$@\" > '" + directory.path("told") + ".part'\nmv '" +
+                          directory.path("told") + ".part' '" + directory.path("told") + "'\n");
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
-  run_fence(program, protocol::Fence{"http://a:1", "actor", protocol::Cause{protocol::CauseCode::load_failed, "it's \"torn\"", Instant{}}}, http, fence_pool);
+  run_fence(program,
+            protocol::Fence{"http://a:1", "actor",
+                            protocol::Cause{protocol::CauseCode::load_failed, "it's \"torn\"", Instant{}}},
+            http, fence_pool);
   fence_pool.run([] {}, [this] { loop.stop(); });  // one thread: after the hook
   loop.run();
   EXPECT_EQ(read_file(directory.path("told")), "http://a:1|actor|load_failed|it's \"torn\"|");

@@ -1,4 +1,5 @@
-// The fence hook: tells whoever routes traffic that a worker may not serve. Best effort: a failure is logged, nothing waits.
+// The fence hook: tells whoever routes traffic that a worker may not serve. Best effort: a failure is logged, nothing
+// waits.
 //
 // A program is run as `PROGRAM WORKER_URL PAIR CAUSE_CODE MESSAGE`, without a shell; a URL gets a POST of
 // {"worker", "pair", "cause": {"code", "message"}}. Either has kFenceTimeout.

@@ -18,8 +18,9 @@
 namespace weighlock {
 namespace {
 
-constexpr std::size_t kStorageThreads = 4;       // a digest at a time is the disk's speed; prepare and seal don't wait behind it
-constexpr Milliseconds kAnswersFlush{100};       // answers given in the last moment leave the socket's buffers
+constexpr std::size_t kStorageThreads =
+    4;  // a digest at a time is the disk's speed; prepare and seal don't wait behind it
+constexpr Milliseconds kAnswersFlush{100};  // answers given in the last moment leave the socket's buffers
 
 protocol::State initial_state() {
   protocol::State out;
@@ -77,7 +78,8 @@ struct Gateway::Implementation {
   std::optional<Loop::TimerId> stop_timer;
 };
 
-Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_ptr<Journal> j, Confinement c, protocol::State state)
+Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_ptr<Journal> j, Confinement c,
+                                        protocol::State state)
     : loop(l),
       settings(std::move(s)),
       journal(std::move(j)),
@@ -91,13 +93,26 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       http(loop),
       engine_calls(loop, http),
       readiness(loop, engine_calls, credentials),
-      executor(Executor::Parts{loop, journal_pool, storage_pool, fence_pool, *journal, http, engine_calls, storage, credentials, waiters},
-               Executor::Hooks{settings.fence, [this](const protocol::UpdateId& id) { on_update_ended(id); }, [this] { on_stopped(true); },
-                               settings.journal_failed}),
+      executor(Executor::Parts{loop, journal_pool, storage_pool, fence_pool, *journal, http, engine_calls, storage,
+                               credentials, waiters},
+               Executor::Hooks{settings.fence, [this](const protocol::UpdateId& id) { on_update_ended(id); },
+                               [this] { on_stopped(true); }, settings.journal_failed}),
       driver(std::move(state), protocol::Dialects{traits(DialectKind::sglang), traits(DialectKind::vllm)}, executor),
-      api{loop, driver, waiters, *journal, read_pool, confinement, credentials, readiness, metrics, WallClock(unix_now_ms(), loop.now()),
-          ApiSettings{settings.admin_api_key, default_policy(settings), settings.reply_by, settings.compat_error_status}},
-      server(loop, [this](HttpRequest request, Responder responder) { router.handle(std::move(request), std::move(responder)); }) {
+      api{loop,
+          driver,
+          waiters,
+          *journal,
+          read_pool,
+          confinement,
+          credentials,
+          readiness,
+          metrics,
+          WallClock(unix_now_ms(), loop.now()),
+          ApiSettings{settings.admin_api_key, default_policy(settings), settings.reply_by,
+                      settings.compat_error_status}},
+      server(loop, [this](HttpRequest request, Responder responder) {
+        router.handle(std::move(request), std::move(responder));
+      }) {
   executor.attach(driver);
   add_compat_routes(router, api);
   add_pair_routes(router, api);
@@ -112,8 +127,10 @@ void Gateway::Implementation::on_update_ended(const protocol::UpdateId& id) {
   if (!update || update->kind != protocol::UpdateKind::update) return;
   metrics.update_ended(*update, loop.now());
   const std::string line = log_line(driver.state(), *update, loop.now());
-  if (update->state == protocol::UpdateState::succeeded) log_info("{}", line);
-  else log_warn("{}", line);
+  if (update->state == protocol::UpdateState::succeeded)
+    log_info("{}", line);
+  else
+    log_warn("{}", line);
 }
 
 void Gateway::Implementation::on_stopped(bool clean) {
@@ -128,7 +145,9 @@ void Gateway::Implementation::on_stopped(bool clean) {
 }
 
 Result<std::unique_ptr<Gateway>> Gateway::make(Loop& loop, GatewaySettings settings) {
-  if (settings.admin_api_key.empty()) return Error{ErrorCode::invalid_argument, "the admin API key is empty; give one by file, environment or descriptor"};
+  if (settings.admin_api_key.empty())
+    return Error{ErrorCode::invalid_argument,
+                 "the admin API key is empty; give one by file, environment or descriptor"};
   Result<Confinement> confinement = Confinement::make(settings.worker_hosts, settings.storage_roots);
   if (!confinement) return std::move(confinement).error();
   Result<std::unique_ptr<Journal>> journal = open_journal(settings.state_dir);
@@ -138,8 +157,8 @@ Result<std::unique_ptr<Gateway>> Gateway::make(Loop& loop, GatewaySettings setti
   started.kind = protocol::RecordKind::gateway_started;
   started.body["boot"] = state.boot;
   if (Status done = (*journal)->append({std::move(started)}, unix_now_ms()); !done) return done.error();
-  return std::unique_ptr<Gateway>(
-      new Gateway(std::make_unique<Implementation>(loop, std::move(settings), *std::move(journal), *std::move(confinement), std::move(state))));
+  return std::unique_ptr<Gateway>(new Gateway(std::make_unique<Implementation>(
+      loop, std::move(settings), *std::move(journal), *std::move(confinement), std::move(state))));
 }
 
 Gateway::Gateway(std::unique_ptr<Implementation> implementation) : implementation_(std::move(implementation)) {}
@@ -152,7 +171,9 @@ Status Gateway::listen() {
   return implementation_->server.listen(settings);
 }
 
-int Gateway::port() const { return implementation_->server.port(); }
+int Gateway::port() const {
+  return implementation_->server.port();
+}
 
 void Gateway::stop(std::function<void(bool clean)> stopped) {
   Implementation& self = *implementation_;
@@ -164,7 +185,8 @@ void Gateway::stop(std::function<void(bool clean)> stopped) {
     Implementation& late = *implementation_;
     late.stop_timer.reset();
     for (const auto& [url, worker] : late.driver.state().workers) {
-      if (worker.paused_by_us) log_error("worker {} is left paused: its update could not be brought to an end in time", url);
+      if (worker.paused_by_us)
+        log_error("worker {} is left paused: its update could not be brought to an end in time", url);
     }
     late.on_stopped(false);
   });

@@ -1,7 +1,7 @@
 // The whole gateway: builds the parts, hands them to each other, answers requests, stops in order.
 //
-// Thread rule: loop thread only. `loop` outlives it. Destroying it closes every connection; what the machine had begun is left
-// as the journal says.
+// Thread rule: loop thread only. `loop` outlives it. Destroying it closes every connection; what the machine had begun
+// is left as the journal says.
 #pragma once
 
 #include <functional>
@@ -24,9 +24,9 @@ struct GatewaySettings {
   std::string state_dir;           // "" = nothing is kept over a restart
   std::vector<std::string> storage_roots;
   std::vector<std::string> worker_hosts;
-  std::string fence;                       // fence.hpp
-  Credentials engine_credentials;          // for workers that name no keys of their own
-  Milliseconds update_timeout{120'000};    // raises the save and load deadlines of new pairs, never lowers them
+  std::string fence;                     // fence.hpp
+  Credentials engine_credentials;        // for workers that name no keys of their own
+  Milliseconds update_timeout{120'000};  // raises the save and load deadlines of new pairs, never lowers them
   Milliseconds reply_by{280'000};
   int compat_error_status = 200;
   // For tests; default: log and _exit(70).

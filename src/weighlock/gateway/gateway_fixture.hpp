@@ -1,5 +1,5 @@
-// A whole gateway on a loop of its own thread, with engines and trainers that speak over real sockets, and a blocking client.
-// Included by tests only.
+// A whole gateway on a loop of its own thread, with engines and trainers that speak over real sockets, and a blocking
+// client. Included by tests only.
 #pragma once
 
 #include <arpa/inet.h>
@@ -31,10 +31,12 @@ inline HttpResponse json_reply(int status, const json::value& body) {
   return HttpResponse{status, {{"Content-Type", "application/json"}}, json::serialize(body)};
 }
 
-// SGLang's control routes, as far as a disk update needs them. Members are touched on the loop only, but for the atomics.
+// SGLang's control routes, as far as a disk update needs them. Members are touched on the loop only, but for the
+// atomics.
 class FakeEngine {
  public:
-  FakeEngine(Loop& loop, std::string start_path) : path(std::move(start_path)), server_(loop, [this](HttpRequest r, Responder a) { handle(r, a); }) {
+  FakeEngine(Loop& loop, std::string start_path)
+      : path(std::move(start_path)), server_(loop, [this](HttpRequest r, Responder a) { handle(r, a); }) {
     EXPECT_TRUE(server_.listen({}));
   }
   std::string url() const { return "http://127.0.0.1:" + std::to_string(server_.port()); }
@@ -53,14 +55,18 @@ class FakeEngine {
 
  private:
   static HttpResponse loaded() {
-    return json_reply(200, {{"success", true}, {"message", "Succeeded to update model weights."}, {"num_paused_requests", 0}});
+    return json_reply(
+        200, {{"success", true}, {"message", "Succeeded to update model weights."}, {"num_paused_requests", 0}});
   }
   void handle(const HttpRequest& request, const Responder& answer) {
     ++requests;
     const std::string target = request.target.substr(0, request.target.find('?'));
-    const json::value body = request.body.empty() ? json::value(nullptr) : parse_json(request.body, "body").value_or(nullptr);
-    if (target == "/server_info") return answer.respond(json_reply(200, {{"version", "0.5.23"}, {"startup_time", 12.5}, {"model_path", path}}));
-    if (target == "/model_info") return answer.respond(json_reply(200, {{"model_path", path}, {"weight_version", label}}));
+    const json::value body =
+        request.body.empty() ? json::value(nullptr) : parse_json(request.body, "body").value_or(nullptr);
+    if (target == "/server_info")
+      return answer.respond(json_reply(200, {{"version", "0.5.23"}, {"startup_time", 12.5}, {"model_path", path}}));
+    if (target == "/model_info")
+      return answer.respond(json_reply(200, {{"model_path", path}, {"weight_version", label}}));
     if (target == "/ready") return answer.respond(HttpResponse{paused ? 503 : 200, {}, ""});
     if (target == "/health") return answer.respond(HttpResponse{paused ? 503 : 200, {}, ""});
     if (target == "/flush_cache") return answer.respond(HttpResponse{200, {}, "Cache flushed.\n"});
@@ -70,7 +76,8 @@ class FakeEngine {
     }
     if (target == "/update_weight_version") {
       label = find_string(body, "new_version").value_or("");
-      return answer.respond(json_reply(200, {{"success", true}, {"message", "Weight version updated to " + label}, {"new_version", label}}));
+      return answer.respond(json_reply(
+          200, {{"success", true}, {"message", "Weight version updated to " + label}, {"new_version", label}}));
     }
     if (target == "/update_weights_from_disk") return load(body, answer);
     answer.respond(json_reply(404, {{"detail", "Not Found"}}));
@@ -78,7 +85,9 @@ class FakeEngine {
   void load(const json::value& body, const Responder& answer) {
     ++loads;
     if (refuse_loads)
-      return answer.respond(json_reply(400, {{"success", false}, {"message", "Failed to get weights iterator: disk on fire"}, {"num_paused_requests", 0}}));
+      return answer.respond(json_reply(400, {{"success", false},
+                                             {"message", "Failed to get weights iterator: disk on fire"},
+                                             {"num_paused_requests", 0}}));
     path = find_string(body, "model_path").value_or("");
     label = find_string(body, "weight_version").value_or("");
     if (hold_loads) return held_.push_back(answer);
@@ -92,7 +101,9 @@ class FakeEngine {
 // A rank of an AReaL trainer: writes a real checkpoint where it is told to.
 class FakeTrainer {
  public:
-  explicit FakeTrainer(Loop& loop) : server_(loop, [this](const HttpRequest& r, const Responder& a) { handle(r, a); }) { EXPECT_TRUE(server_.listen({})); }
+  explicit FakeTrainer(Loop& loop) : server_(loop, [this](const HttpRequest& r, const Responder& a) { handle(r, a); }) {
+    EXPECT_TRUE(server_.listen({}));
+  }
   std::string url() const { return "http://127.0.0.1:" + std::to_string(server_.port()); }
   std::atomic<int> saves{0};
   std::atomic<bool> fail{false};
@@ -144,8 +155,10 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
   bool connected() const { return connected_; }
 
-  void send_request(const std::string& method, const std::string& target, const std::vector<HttpHeader>& headers, const std::string& body) {
-    std::string text = method + " " + target + " HTTP/1.1\r\nHost: gateway\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
+  void send_request(const std::string& method, const std::string& target, const std::vector<HttpHeader>& headers,
+                    const std::string& body) {
+    std::string text =
+        method + " " + target + " HTTP/1.1\r\nHost: gateway\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
     for (const HttpHeader& header : headers) text += header.name + ": " + header.value + "\r\n";
     text += "\r\n" + body;
     EXPECT_EQ(send(socket_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
@@ -223,13 +236,15 @@ class GatewayTest : public ::testing::Test {
     done.get_future().wait();
   }
 
-  Reply call(const std::string& method, const std::string& target, const json::value& body = nullptr, std::vector<HttpHeader> headers = {}) {
+  Reply call(const std::string& method, const std::string& target, const json::value& body = nullptr,
+             std::vector<HttpHeader> headers = {}) {
     Connection connection(port);
     headers.push_back({"Authorization", std::string("Bearer ") + kKey});
     connection.send_request(method, target, headers, body.is_null() ? "" : json::serialize(body));
     return connection.read_reply();
   }
-  Reply raw_call(const std::string& method, const std::string& target, const std::string& body, const std::vector<HttpHeader>& headers) {
+  Reply raw_call(const std::string& method, const std::string& target, const std::string& body,
+                 const std::vector<HttpHeader>& headers) {
     Connection connection(port);
     connection.send_request(method, target, headers, body);
     return connection.read_reply();
@@ -241,10 +256,16 @@ class GatewayTest : public ::testing::Test {
     return out;
   }
   json::object connect_body() {
-    return {{"pair_name", "actor"}, {"train_worker_urls", urls_of(trainers)}, {"inference_worker_urls", urls_of(engines)},
-            {"mode", "disk"},       {"save_path", directory.path("w")},       {"settings", {{"dialect", "sglang"}, {"evidence", "label"}}}};
+    return {{"pair_name", "actor"},
+            {"train_worker_urls", urls_of(trainers)},
+            {"inference_worker_urls", urls_of(engines)},
+            {"mode", "disk"},
+            {"save_path", directory.path("w")},
+            {"settings", {{"dialect", "sglang"}, {"evidence", "label"}}}};
   }
-  Reply update(std::int64_t version) { return call("POST", "/update_weights", {{"pair_name", "actor"}, {"version", version}}); }
+  Reply update(std::int64_t version) {
+    return call("POST", "/update_weights", {{"pair_name", "actor"}, {"version", version}});
+  }
 
   TemporaryDirectory directory;
   Loop loop;

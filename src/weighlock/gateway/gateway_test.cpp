@@ -103,7 +103,8 @@ TEST_F(GatewayTest, keys_are_asked_for_and_bodies_are_judged_first) {
   EXPECT_EQ(wrong.status, 403);
   EXPECT_EQ(wrong.body, R"({"detail":"Admin API key required."})");
   EXPECT_EQ(raw_call("POST", "/update_weights", good, {{"Authorization", "Bearer \xc3\xa9"}}).status, 403);
-  EXPECT_EQ(raw_call("POST", "/update_weights", good, {{"Authorization", "bearer   secret-key  "}}).body, R"({"error":"Pair 'x' not found"})");
+  EXPECT_EQ(raw_call("POST", "/update_weights", good, {{"Authorization", "bearer   secret-key  "}}).body,
+            R"({"error":"Pair 'x' not found"})");
   EXPECT_EQ(raw_call("POST", "/update_weights", "{}", {}).status, 422);
   const Reply native = raw_call("PUT", "/v1/pairs/x", "{}", {});
   EXPECT_EQ(native.status, 401);
@@ -140,7 +141,8 @@ TEST_F(GatewayTest, what_connect_refuses_it_refuses_in_the_known_words) {
   EXPECT_NE(refused("mode", "bogus").find("'bogus'"), std::string::npos);
   EXPECT_NE(refused("pair_name", "").find("pair_name"), std::string::npos);
   EXPECT_NE(refused("train_worker_urls", json::array{}).find("train_worker_urls"), std::string::npos);
-  EXPECT_NE(refused("inference_worker_urls", json::array{"http://a:1", "http://A:1/"}).find("inference_worker_urls[1]"), std::string::npos);
+  EXPECT_NE(refused("inference_worker_urls", json::array{"http://a:1", "http://A:1/"}).find("inference_worker_urls[1]"),
+            std::string::npos);
   EXPECT_NE(refused("inference_worker_urls", json::array{"http://0.0.0.0:1"}).find("wildcard"), std::string::npos);
   EXPECT_NE(refused("settings", json::object{{"quorun", "all"}}).find("did you mean 'quorum'"), std::string::npos);
   json::object awex = connect_body();
@@ -164,7 +166,10 @@ TEST_F(GatewayTest, connecting_again_starts_a_new_lineage) {
 json::object pair_body(const json::array& trainers, const json::array& engines, const std::string& save_path) {
   json::array workers;
   for (const json::value& url : engines) workers.push_back({{"url", url}, {"dialect", "sglang"}});
-  return {{"mode", "disk"}, {"save_path", save_path}, {"trainers", {{"kind", "areal"}, {"urls", trainers}}}, {"workers", workers},
+  return {{"mode", "disk"},
+          {"save_path", save_path},
+          {"trainers", {{"kind", "areal"}, {"urls", trainers}}},
+          {"workers", workers},
           {"settings", {{"evidence", "label"}}}};
 }
 
@@ -256,7 +261,8 @@ TEST_F(NativeTest, a_finished_directory_is_handed_over_without_asking_a_trainer)
   start();
   make_pair();
   write_single(directory.path("out/step9"), tiny_tensors(), 9);
-  const Reply reply = call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 9}, {"path", directory.path("out/step9")}});
+  const Reply reply =
+      call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 9}, {"path", directory.path("out/step9")}});
   EXPECT_EQ(reply.json().at("state").as_string(), "succeeded") << reply.body;
   for (const auto& trainer : trainers) EXPECT_EQ(trainer->saves, 0);
 }
@@ -264,7 +270,8 @@ TEST_F(NativeTest, a_finished_directory_is_handed_over_without_asking_a_trainer)
 TEST_F(NativeTest, readiness_follows_the_engine_and_not_only_what_we_believe) {
   start();
   make_pair();
-  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(), "succeeded");
+  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(),
+            "succeeded");
   const std::string target = "/v1/pairs/actor/workers/" + engines[0]->url().substr(7) + "/ready";
   EXPECT_EQ(raw_call("GET", target, "", {}).status, 200);
   engines[0]->paused = true;  // behind our back
@@ -282,8 +289,10 @@ TEST_F(NativeTest, a_worker_that_is_added_is_part_of_the_next_update) {
   json::object two = body();
   two["workers"].as_array().pop_back();
   ASSERT_EQ(call("PUT", "/v1/pairs/actor", two).status, 201);
-  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(), "succeeded");
-  ASSERT_EQ(call("POST", "/v1/pairs/actor/workers:add", {{"url", engines[2]->url()}, {"dialect", "sglang"}}).status, 200);
+  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(),
+            "succeeded");
+  ASSERT_EQ(call("POST", "/v1/pairs/actor/workers:add", {{"url", engines[2]->url()}, {"dialect", "sglang"}}).status,
+            200);
   const Reply reply = call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 2}});
   EXPECT_EQ(reply.json().at("workers").as_array().size(), 3u) << reply.body;
   on_loop([&] { EXPECT_EQ(engines[2]->label, "2"); });
@@ -292,24 +301,28 @@ TEST_F(NativeTest, a_worker_that_is_added_is_part_of_the_next_update) {
 // The ids of the events in a stream's text.
 std::vector<std::int64_t> ids_in(const std::string& text) {
   std::vector<std::int64_t> out;
-  for (std::size_t at = text.find("id: "); at != std::string::npos; at = text.find("id: ", at + 4)) out.push_back(std::stoll(text.substr(at + 4)));
+  for (std::size_t at = text.find("id: "); at != std::string::npos; at = text.find("id: ", at + 4))
+    out.push_back(std::stoll(text.substr(at + 4)));
   return out;
 }
 
 TEST_F(NativeTest, events_are_streamed_and_resumed_where_the_client_left) {
   start();
   make_pair();
-  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(), "succeeded");
+  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(),
+            "succeeded");
   Connection whole(port);
   whole.send_request("GET", "/v1/events?after=0&pair=actor", {}, "");
-  const std::string text = whole.read_until([](const std::string& t) { return t.find("event: update_ended") != std::string::npos; });
+  const std::string text =
+      whole.read_until([](const std::string& t) { return t.find("event: update_ended") != std::string::npos; });
   const std::vector<std::int64_t> ids = ids_in(text);
   ASSERT_GT(ids.size(), 5u) << text;
   EXPECT_NE(text.find("event: commit\n"), std::string::npos);
   EXPECT_EQ(text.find("gateway_started"), std::string::npos);  // of no pair
   Connection resumed(port);
   resumed.send_request("GET", "/v1/events?pair=actor", {{"Last-Event-ID", std::to_string(ids[ids.size() - 2])}}, "");
-  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 2}}).json().at("state").as_string(), "succeeded");
+  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 2}}).json().at("state").as_string(),
+            "succeeded");
   const std::string rest = resumed.read_until([](const std::string& t) {
     const std::size_t first = t.find("event: update_ended");
     return first != std::string::npos && t.find("event: update_ended", first + 1) != std::string::npos;
@@ -340,7 +353,8 @@ TEST_F(NativeTest, what_happened_is_in_the_journal_after_the_gateway_has_gone) {
   settings.state_dir = directory.path("state");
   start();
   make_pair();
-  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(), "succeeded");
+  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(),
+            "succeeded");
   TearDown();
   SqliteJournal::Settings journal_settings;
   journal_settings.directory = settings.state_dir;

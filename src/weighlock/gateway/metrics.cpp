@@ -12,8 +12,10 @@ std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '\\' || c == '"') out.push_back('\\');
-    if (c == '\n') out += "\\n";
-    else out.push_back(c);
+    if (c == '\n')
+      out += "\\n";
+    else
+      out.push_back(c);
   }
   return out + "\"";
 }
@@ -35,17 +37,22 @@ std::string Metrics::text(const protocol::State& state, std::int64_t journal_rec
   std::string out;
   head(out, "weighlock_updates_total", "counter", "Updates that ended, by pair and terminal state.");
   for (const auto& [key, count] : ended_)
-    out += fmt::format("weighlock_updates_total{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);
+    out +=
+        fmt::format("weighlock_updates_total{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);
   head(out, "weighlock_pause_seconds_total", "counter", "Longest pause of a worker, summed over updates.");
-  for (const auto& [pair, totals] : pairs_) out += fmt::format("weighlock_pause_seconds_total{{pair={}}} {}\n", quoted(pair), totals.pause_seconds_total);
+  for (const auto& [pair, totals] : pairs_)
+    out += fmt::format("weighlock_pause_seconds_total{{pair={}}} {}\n", quoted(pair), totals.pause_seconds_total);
   head(out, "weighlock_pause_seconds_last", "gauge", "Longest pause of a worker in the last update.");
-  for (const auto& [pair, totals] : pairs_) out += fmt::format("weighlock_pause_seconds_last{{pair={}}} {}\n", quoted(pair), totals.pause_seconds_last);
+  for (const auto& [pair, totals] : pairs_)
+    out += fmt::format("weighlock_pause_seconds_last{{pair={}}} {}\n", quoted(pair), totals.pause_seconds_last);
   head(out, "weighlock_committed_version", "gauge", "The version that the pair's workers should serve.");
   for (const auto& [name, pair] : state.pairs) {
-    if (pair.committed) out += fmt::format("weighlock_committed_version{{pair={}}} {}\n", quoted(name), pair.committed->version);
+    if (pair.committed)
+      out += fmt::format("weighlock_committed_version{{pair={}}} {}\n", quoted(name), pair.committed->version);
   }
   std::map<std::pair<std::string, std::string>, int> workers;
-  for (const auto& [url, worker] : state.workers) ++workers[{worker.pair, std::string(worker_state_word(worker.state))}];
+  for (const auto& [url, worker] : state.workers)
+    ++workers[{worker.pair, std::string(worker_state_word(worker.state))}];
   head(out, "weighlock_workers", "gauge", "Workers by pair and state.");
   for (const auto& [key, count] : workers)
     out += fmt::format("weighlock_workers{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);

@@ -29,10 +29,12 @@ Failure read_trainers(const json::value& value, const Confinement& confinement, 
   if (!object) return bad("trainers", "must be an object");
   if (Failure unknown = unknown_key(*object, "trainers", {"kind", "urls", "save_trigger"})) return unknown;
   const auto kind = find_string(value, "kind");
-  if (object->contains("kind") && kind != "areal" && kind != "external") return bad("trainers.kind", "must be 'areal' or 'external'");
+  if (object->contains("kind") && kind != "areal" && kind != "external")
+    return bad("trainers.kind", "must be 'areal' or 'external'");
   spec.trainer_kind = kind == "external" ? protocol::TrainerKind::external : protocol::TrainerKind::areal;
   const auto trigger = find_string(value, "save_trigger");
-  if (object->contains("save_trigger") && trigger != "all" && trigger != "rank0") return bad("trainers.save_trigger", "must be 'all' or 'rank0'");
+  if (object->contains("save_trigger") && trigger != "all" && trigger != "rank0")
+    return bad("trainers.save_trigger", "must be 'all' or 'rank0'");
   spec.save_trigger = trigger == "rank0" ? protocol::SaveTrigger::rank0 : protocol::SaveTrigger::all;
   std::vector<std::string> texts;
   if (const json::value* urls = object->if_contains("urls")) {
@@ -42,7 +44,8 @@ Failure read_trainers(const json::value& value, const Confinement& confinement, 
       texts.emplace_back(url.get_string());
     }
   }
-  if (texts.empty() && spec.trainer_kind == protocol::TrainerKind::areal) return bad("trainers.urls", "must name at least one training worker");
+  if (texts.empty() && spec.trainer_kind == protocol::TrainerKind::areal)
+    return bad("trainers.urls", "must name at least one training worker");
   if (texts.empty()) return std::nullopt;
   return read_urls(texts, "trainers.urls", limits::kTrainersPerPairMax, confinement, spec.trainer_urls);
 }
@@ -50,7 +53,9 @@ Failure read_trainers(const json::value& value, const Confinement& confinement, 
 Failure read_workers(const json::value& value, const Confinement& confinement, PairBody& out) {
   const json::array* list = value.if_array();
   if (!list || list->empty()) return bad("workers", "must be a list of at least one worker");
-  if (list->size() > limits::kWorkersPerPairMax) return bad("workers", fmt::format("has {} entries; at most {} are taken", list->size(), limits::kWorkersPerPairMax));
+  if (list->size() > limits::kWorkersPerPairMax)
+    return bad("workers",
+               fmt::format("has {} entries; at most {} are taken", list->size(), limits::kWorkersPerPairMax));
   for (std::size_t i = 0; i < list->size(); ++i) {
     if (Failure failure = read_worker((*list)[i], fmt::format("workers[{}]", i), confinement, out)) return failure;
   }
@@ -61,14 +66,16 @@ Failure read_workers(const json::value& value, const Confinement& confinement, P
 
 Failure check_pair_name(const std::string& name) {
   if (name.empty()) return bad("pair_name", "must not be empty");
-  if (name.size() > limits::kNameBytesMax) return bad("pair_name", fmt::format("has {} bytes; at most {} are taken", name.size(), limits::kNameBytesMax));
-  const bool control = std::any_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+  if (name.size() > limits::kNameBytesMax)
+    return bad("pair_name", fmt::format("has {} bytes; at most {} are taken", name.size(), limits::kNameBytesMax));
+  const bool control =
+      std::any_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
   if (control) return bad("pair_name", "must not contain control characters");
   return std::nullopt;
 }
 
-Failure read_urls(const std::vector<std::string>& texts, const std::string& field, std::size_t most, const Confinement& confinement,
-                  std::vector<std::string>& out) {
+Failure read_urls(const std::vector<std::string>& texts, const std::string& field, std::size_t most,
+                  const Confinement& confinement, std::vector<std::string>& out) {
   if (texts.empty()) return bad(field, "must not be empty");
   if (texts.size() > most) return bad(field, fmt::format("has {} entries; at most {} are taken", texts.size(), most));
   std::set<std::string> seen;
@@ -92,7 +99,8 @@ Failure read_worker(const json::value& value, const std::string& field, const Co
   std::vector<std::string> urls;
   if (Failure failure = read_urls({std::string(*text)}, field + ".url", 1, confinement, urls)) return failure;
   const auto same = [&](const protocol::WorkerSpec& other) { return other.url == urls[0]; };
-  if (std::any_of(out.spec.workers.begin(), out.spec.workers.end(), same)) return bad(field + ".url", fmt::format("{} is named twice", urls[0]));
+  if (std::any_of(out.spec.workers.begin(), out.spec.workers.end(), same))
+    return bad(field + ".url", fmt::format("{} is named twice", urls[0]));
   protocol::WorkerSpec spec{urls[0], std::nullopt};
   if (object->contains("dialect")) {
     const auto word = find_string(value, "dialect");
@@ -113,11 +121,13 @@ Failure read_worker(const json::value& value, const std::string& field, const Co
   return std::nullopt;
 }
 
-Failure read_pair_body(const json::value& value, const std::string& name, const Confinement& confinement, PairBody& out) {
+Failure read_pair_body(const json::value& value, const std::string& name, const Confinement& confinement,
+                       PairBody& out) {
   const json::object* object = value.if_object();
   if (!object) return bad("body", "must be an object");
   if (Failure failure = check_pair_name(name)) return failure;
-  if (Failure unknown = unknown_key(*object, "", {"mode", "save_path", "trainers", "workers", "lora", "settings"})) return unknown;
+  if (Failure unknown = unknown_key(*object, "", {"mode", "save_path", "trainers", "workers", "lora", "settings"}))
+    return unknown;
   out.spec.name = name;
   const auto mode = find_string(value, "mode");
   if (mode != "disk") return bad("mode", "must be 'disk': the only mode that this release carries in /v1");
@@ -126,7 +136,8 @@ Failure read_pair_body(const json::value& value, const std::string& name, const 
   if (Failure failure = within("save_path", confinement.check_directory(*save_path, "save_path"))) return failure;
   out.spec.save_path = *save_path;
   if (const json::value* lora = object->if_contains("lora"); lora && !lora->is_null())
-    return FieldError{"lora", Error{ErrorCode::not_supported, "lora: adapters are not carried by this release; use null"}};
+    return FieldError{"lora",
+                      Error{ErrorCode::not_supported, "lora: adapters are not carried by this release; use null"}};
   const json::value* trainers = object->if_contains("trainers");
   if (!trainers) return bad("trainers", "is required");
   if (Failure failure = read_trainers(*trainers, confinement, out.spec)) return failure;

@@ -20,14 +20,16 @@ struct PairBody {
 };
 
 // `spec.policy` of `out` holds the defaults that the settings are laid over.
-std::optional<FieldError> read_pair_body(const json::value& value, const std::string& name, const Confinement& confinement, PairBody& out);
+std::optional<FieldError> read_pair_body(const json::value& value, const std::string& name,
+                                         const Confinement& confinement, PairBody& out);
 
 // One entry of "workers", or the body of workers:add.
-std::optional<FieldError> read_worker(const json::value& value, const std::string& field, const Confinement& confinement, PairBody& out);
+std::optional<FieldError> read_worker(const json::value& value, const std::string& field,
+                                      const Confinement& confinement, PairBody& out);
 
 // Shared with the compatible /connect: checks, normalises, refuses duplicates and too many. `field` names the list.
-std::optional<FieldError> read_urls(const std::vector<std::string>& texts, const std::string& field, std::size_t most, const Confinement& confinement,
-                                    std::vector<std::string>& out);
+std::optional<FieldError> read_urls(const std::vector<std::string>& texts, const std::string& field, std::size_t most,
+                                    const Confinement& confinement, std::vector<std::string>& out);
 std::optional<FieldError> check_pair_name(const std::string& name);
 
 }  // namespace weighlock

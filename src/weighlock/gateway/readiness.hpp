@@ -25,7 +25,8 @@ class Readiness {
     std::string text;
   };
 
-  Readiness(Loop& loop, EngineCalls& calls, const CredentialStore& credentials) : loop_(loop), calls_(calls), credentials_(credentials) {}
+  Readiness(Loop& loop, EngineCalls& calls, const CredentialStore& credentials)
+      : loop_(loop), calls_(calls), credentials_(credentials) {}
   void read(const std::string& worker_url, DialectKind dialect, std::function<void(const Reading&)> then);
 
  private:

@@ -20,14 +20,18 @@ using protocol::SaveTrigger;
 
 constexpr std::int64_t kDeadlineMsMax = 24LL * 3600 * 1000;  // a save of hours is real; a day is a typing error
 
-std::string place(std::string_view at, std::string_view key) { return at.empty() ? std::string(key) : fmt::format("{}.{}", at, key); }
+std::string place(std::string_view at, std::string_view key) {
+  return at.empty() ? std::string(key) : fmt::format("{}.{}", at, key);
+}
 
 FieldError bad(std::string field, std::string_view what) {
   Error error{ErrorCode::invalid_argument, fmt::format("{}: {}", field, what)};
   return FieldError{std::move(field), std::move(error)};
 }
 
-std::string shown(const json::value& value) { return json::serialize(value).substr(0, 100); }
+std::string shown(const json::value& value) {
+  return json::serialize(value).substr(0, 100);
+}
 
 using Failure = std::optional<FieldError>;
 
@@ -58,8 +62,10 @@ class Reader {
   void flag(std::string_view key, bool& out) {
     const json::value* value = member(key);
     if (!value) return;
-    if (value->is_bool()) out = value->get_bool();
-    else fail(key, fmt::format("must be true or false, not {}", shown(*value)));
+    if (value->is_bool())
+      out = value->get_bool();
+    else
+      fail(key, fmt::format("must be true or false, not {}", shown(*value)));
   }
   template <typename E>
   void word(std::string_view key, const std::vector<std::pair<std::string_view, E>>& words, auto&& set) {
@@ -75,8 +81,10 @@ class Reader {
   void text(std::string_view key, auto&& set) {
     const json::value* value = member(key);
     if (!value) return;
-    if (value->is_string()) set(std::string(value->get_string()));
-    else fail(key, fmt::format("must be a text, not {}", shown(*value)));
+    if (value->is_string())
+      set(std::string(value->get_string()));
+    else
+      fail(key, fmt::format("must be a text, not {}", shown(*value)));
   }
   const json::value* member(std::string_view key) const { return failure ? nullptr : object_.if_contains(key); }
   void fail(std::string_view key, std::string_view what) { failure = bad(place(at_, key), what); }
@@ -91,12 +99,16 @@ class Reader {
 void read_quorum(Reader& reader, Quorum& quorum) {
   const json::value* value = reader.member("quorum");
   if (!value) return;
-  if (value->is_string() && value->get_string() == "half") quorum = {Quorum::Kind::half, 0};
-  else if (value->is_string() && value->get_string() == "all") quorum = {Quorum::Kind::all, 0};
-  else if (value->is_int64() && value->get_int64() >= 1 && value->get_int64() <= static_cast<std::int64_t>(limits::kWorkersPerPairMax))
+  if (value->is_string() && value->get_string() == "half")
+    quorum = {Quorum::Kind::half, 0};
+  else if (value->is_string() && value->get_string() == "all")
+    quorum = {Quorum::Kind::all, 0};
+  else if (value->is_int64() && value->get_int64() >= 1 &&
+           value->get_int64() <= static_cast<std::int64_t>(limits::kWorkersPerPairMax))
     quorum = {Quorum::Kind::count, static_cast<int>(value->get_int64())};
   else
-    reader.fail("quorum", fmt::format("must be \"half\", \"all\" or a number from 1 to {}, not {}", limits::kWorkersPerPairMax, shown(*value)));
+    reader.fail("quorum", fmt::format("must be \"half\", \"all\" or a number from 1 to {}, not {}",
+                                      limits::kWorkersPerPairMax, shown(*value)));
 }
 
 void read_deadlines(Reader& outer, std::string_view at, protocol::Deadlines& deadlines) {
@@ -105,7 +117,8 @@ void read_deadlines(Reader& outer, std::string_view at, protocol::Deadlines& dea
   const json::object* object = value->if_object();
   if (!object) return outer.fail("deadlines_ms", "must be an object of milliseconds by phase");
   const std::string inner = place(at, "deadlines_ms");
-  if (Failure unknown = unknown_key(*object, inner, {"save", "pause", "load", "verify", "resume", "restore", "whole"})) {
+  if (Failure unknown =
+          unknown_key(*object, inner, {"save", "pause", "load", "verify", "resume", "restore", "whole"})) {
     outer.failure = std::move(unknown);
     return;
   }
@@ -123,8 +136,11 @@ void read_deadlines(Reader& outer, std::string_view at, protocol::Deadlines& dea
 
 void read_label_format(Reader& reader, std::string& format) {
   reader.text("label_format", [&](std::string text) {
-    if (text.size() > limits::kNameBytesMax || text.find("{version}") == std::string::npos || text.starts_with("loading:"))
-      reader.fail("label_format", fmt::format("must contain {{version}}, be at most {} bytes and not begin with 'loading:'", limits::kNameBytesMax));
+    if (text.size() > limits::kNameBytesMax || text.find("{version}") == std::string::npos ||
+        text.starts_with("loading:"))
+      reader.fail("label_format",
+                  fmt::format("must contain {{version}}, be at most {} bytes and not begin with 'loading:'",
+                              limits::kNameBytesMax));
     else
       format = std::move(text);
   });
@@ -137,9 +153,13 @@ void read_evidence(Reader& reader, std::optional<Evidence>& evidence) {
     evidence.reset();
     return;
   }
-  const std::optional<Evidence> level = value->is_string() ? evidence_from(std::string_view(value->get_string())) : std::nullopt;
-  if (level && *level != Evidence::none) evidence = level;
-  else reader.fail("evidence", fmt::format("must be one of 'acknowledged', 'label', 'spot', 'checksum', 'probe', not {}", shown(*value)));
+  const std::optional<Evidence> level =
+      value->is_string() ? evidence_from(std::string_view(value->get_string())) : std::nullopt;
+  if (level && *level != Evidence::none)
+    evidence = level;
+  else
+    reader.fail("evidence", fmt::format("must be one of 'acknowledged', 'label', 'spot', 'checksum', 'probe', not {}",
+                                        shown(*value)));
 }
 
 void read_policy(Reader& reader, std::string_view at, protocol::Policy& policy) {
@@ -147,16 +167,25 @@ void read_policy(Reader& reader, std::string_view at, protocol::Policy& policy) 
   const auto into = [](auto& member) { return [&member](auto word) { member = word; }; };
   const auto workers = static_cast<std::int64_t>(limits::kWorkersPerPairMax);
   read_quorum(reader, policy.quorum);
-  reader.word<OnFailure>("on_failure", {{"degrade", OnFailure::degrade}, {"rollback_all", OnFailure::rollback_all}}, into(policy.on_failure));
+  reader.word<OnFailure>("on_failure", {{"degrade", OnFailure::degrade}, {"rollback_all", OnFailure::rollback_all}},
+                         into(policy.on_failure));
   reader.whole("canary", 0, workers, into_int(policy.canary));
   reader.whole("max_lag", 0, 1'000'000, into_int(policy.max_lag));
-  reader.word<PauseOwner>("pause", {{"gateway", PauseOwner::gateway}, {"caller", PauseOwner::caller}, {"never", PauseOwner::never}}, into(policy.pause));
-  reader.word<PauseMode>("pause_mode", {{"abort", PauseMode::abort}, {"keep", PauseMode::keep}, {"retract", PauseMode::retract}, {"wait", PauseMode::wait}},
+  reader.word<PauseOwner>(
+      "pause", {{"gateway", PauseOwner::gateway}, {"caller", PauseOwner::caller}, {"never", PauseOwner::never}},
+      into(policy.pause));
+  reader.word<PauseMode>("pause_mode",
+                         {{"abort", PauseMode::abort},
+                          {"keep", PauseMode::keep},
+                          {"retract", PauseMode::retract},
+                          {"wait", PauseMode::wait}},
                          into(policy.pause_mode));
   reader.whole("load_window", 0, workers, into_int(policy.load_window));
   reader.number("straggler", 1.0, 1000.0, into(policy.straggler));
   read_evidence(reader, policy.evidence);
-  reader.word<DigestPolicy>("digest", {{"overlap", DigestPolicy::overlap}, {"before", DigestPolicy::before}, {"off", DigestPolicy::off}}, into(policy.digest));
+  reader.word<DigestPolicy>(
+      "digest", {{"overlap", DigestPolicy::overlap}, {"before", DigestPolicy::before}, {"off", DigestPolicy::off}},
+      into(policy.digest));
   reader.whole("keep_versions", 1, 100'000, into_int(policy.keep_versions));
   read_label_format(reader, policy.label_format);
   reader.flag("allow_layout_change", policy.allow_layout_change);
@@ -166,7 +195,8 @@ void read_policy(Reader& reader, std::string_view at, protocol::Policy& policy) 
 
 }  // namespace
 
-std::optional<FieldError> unknown_key(const json::object& object, std::string_view at, const std::vector<std::string_view>& known) {
+std::optional<FieldError> unknown_key(const json::object& object, std::string_view at,
+                                      const std::vector<std::string_view>& known) {
   for (const json::key_value_pair& member : object) {
     const std::string_view key(member.key().data(), member.key().size());
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
@@ -177,19 +207,24 @@ std::optional<FieldError> unknown_key(const json::object& object, std::string_vi
   return std::nullopt;
 }
 
-std::optional<FieldError> read_settings(const json::value& value, std::string_view at, SettingsPlace where, Settings& base) {
+std::optional<FieldError> read_settings(const json::value& value, std::string_view at, SettingsPlace where,
+                                        Settings& base) {
   const json::object* object = value.if_object();
   if (!object) return bad(std::string(at), "must be an object");
-  std::vector<std::string_view> known{"quorum", "on_failure", "canary", "max_lag", "pause", "pause_mode", "load_window", "straggler", "evidence",
-                                      "digest", "keep_versions", "label_format", "deadlines_ms", "allow_layout_change", "coalesce"};
+  std::vector<std::string_view> known{
+      "quorum",       "on_failure",          "canary",   "max_lag", "pause",         "pause_mode",
+      "load_window",  "straggler",           "evidence", "digest",  "keep_versions", "label_format",
+      "deadlines_ms", "allow_layout_change", "coalesce"};
   if (where == SettingsPlace::compatible_connect) known.insert(known.end(), {"save_trigger", "dialect"});
   if (Failure unknown = unknown_key(*object, at, known)) return unknown;
   Reader reader(*object, at);
   read_policy(reader, at, base.policy);
   if (where == SettingsPlace::compatible_connect) {
-    reader.word<SaveTrigger>("save_trigger", {{"all", SaveTrigger::all}, {"rank0", SaveTrigger::rank0}}, [&](SaveTrigger t) { base.save_trigger = t; });
-    reader.word<std::optional<DialectKind>>("dialect", {{"auto", std::nullopt}, {"sglang", DialectKind::sglang}, {"vllm", DialectKind::vllm}},
-                                            [&](std::optional<DialectKind> kind) { base.dialect = kind; });
+    reader.word<SaveTrigger>("save_trigger", {{"all", SaveTrigger::all}, {"rank0", SaveTrigger::rank0}},
+                             [&](SaveTrigger t) { base.save_trigger = t; });
+    reader.word<std::optional<DialectKind>>(
+        "dialect", {{"auto", std::nullopt}, {"sglang", DialectKind::sglang}, {"vllm", DialectKind::vllm}},
+        [&](std::optional<DialectKind> kind) { base.dialect = kind; });
   }
   return std::move(reader.failure);
 }
@@ -197,9 +232,15 @@ std::optional<FieldError> read_settings(const json::value& value, std::string_vi
 json::object settings_view(const protocol::Policy& policy) {
   json::object out;
   switch (policy.quorum.kind) {
-    case Quorum::Kind::half: out["quorum"] = "half"; break;
-    case Quorum::Kind::all: out["quorum"] = "all"; break;
-    case Quorum::Kind::count: out["quorum"] = policy.quorum.count; break;
+    case Quorum::Kind::half:
+      out["quorum"] = "half";
+      break;
+    case Quorum::Kind::all:
+      out["quorum"] = "all";
+      break;
+    case Quorum::Kind::count:
+      out["quorum"] = policy.quorum.count;
+      break;
   }
   out["on_failure"] = protocol::name(policy.on_failure);
   out["canary"] = policy.canary;
@@ -215,9 +256,12 @@ json::object settings_view(const protocol::Policy& policy) {
   out["allow_layout_change"] = policy.allow_layout_change;
   out["coalesce"] = policy.coalesce;
   const protocol::Deadlines& deadlines = policy.deadlines;
-  out["deadlines_ms"] = {{"save", deadlines.save.count()},     {"pause", deadlines.pause.count()},
-                         {"load", deadlines.load.count()},     {"verify", deadlines.verify.count()},
-                         {"resume", deadlines.resume.count()}, {"restore", deadlines.restore_or_default().count()},
+  out["deadlines_ms"] = {{"save", deadlines.save.count()},
+                         {"pause", deadlines.pause.count()},
+                         {"load", deadlines.load.count()},
+                         {"verify", deadlines.verify.count()},
+                         {"resume", deadlines.resume.count()},
+                         {"restore", deadlines.restore_or_default().count()},
                          {"whole", deadlines.whole_or_default().count()}};
   return out;
 }

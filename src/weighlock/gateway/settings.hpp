@@ -1,8 +1,9 @@
 // The flat settings object of the API -> Policy, strictly: every key known, every type and range checked.
 //
-// The same object stands in PUT /v1/pairs/{p} ("settings"), in POST .../updates ("policy") and in the compatible /connect
-// ("settings", with two more keys that have no other place there). Names and defaults: design of the protocol, section 11.
-// Pure.
+// The same object stands in PUT /v1/pairs/{p} ("settings"), in POST .../updates ("policy") and in the compatible
+// /connect
+// ("settings", with two more keys that have no other place there). Names and defaults: design of the protocol,
+// section 11. Pure.
 #pragma once
 
 #include <optional>
@@ -31,12 +32,14 @@ struct Settings {
 enum class SettingsPlace { pair, update, compatible_connect };
 
 // Lays `value` over `base`. `at` is the field's name in errors ("settings" or "policy").
-std::optional<FieldError> read_settings(const json::value& value, std::string_view at, SettingsPlace place, Settings& base);
+std::optional<FieldError> read_settings(const json::value& value, std::string_view at, SettingsPlace place,
+                                        Settings& base);
 
 // The object that `read_settings` would turn into this policy.
 json::object settings_view(const protocol::Policy& policy);
 
 // The first key of `object` that isn't `known`, as an error with a suggestion.
-std::optional<FieldError> unknown_key(const json::object& object, std::string_view at, const std::vector<std::string_view>& known);
+std::optional<FieldError> unknown_key(const json::object& object, std::string_view at,
+                                      const std::vector<std::string_view>& known);
 
 }  // namespace weighlock

@@ -11,9 +11,12 @@ std::optional<FieldError> read(const char* text, Settings& into, SettingsPlace p
 
 TEST(Settings, every_name_of_the_policy_is_taken) {
   Settings settings;
-  const auto failure = read(R"({"quorum":3,"on_failure":"rollback_all","canary":1,"max_lag":2,"pause":"caller","pause_mode":"keep","load_window":4,
-      "straggler":2.5,"evidence":"spot","digest":"before","keep_versions":5,"label_format":"step-{version}","allow_layout_change":true,"coalesce":true,
-      "deadlines_ms":{"save":1000,"pause":2,"load":3,"verify":4,"resume":5,"restore":6,"whole":7}})", settings);
+  const auto failure = read(
+      R"({"quorum":3,"on_failure":"rollback_all","canary":1,"max_lag":2,"pause":"caller","pause_mode":"keep","load_window":4,
+      "straggler":2.5,"evidence":"spot","digest":"before","keep_versions":5,"label_format":"step-{version}",
+      "allow_layout_change":true,"coalesce":true,
+      "deadlines_ms":{"save":1000,"pause":2,"load":3,"verify":4,"resume":5,"restore":6,"whole":7}})",
+      settings);
   ASSERT_FALSE(failure) << failure->error.message;
   const protocol::Policy& policy = settings.policy;
   EXPECT_EQ(policy.quorum.count, 3);
@@ -69,11 +72,16 @@ TEST_P(RefusedSettings, name_the_field_and_the_remedy) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, RefusedSettings,
-    ::testing::Values(Refused{"[]", "settings", "object"}, Refused{R"({"quorun":"all"})", "settings.quorun", "did you mean 'quorum'"},
-                      Refused{R"({"quorum":"most"})", "settings.quorum", "\"most\""}, Refused{R"({"quorum":0})", "settings.quorum", "from 1 to"},
-                      Refused{R"({"canary":"1"})", "settings.canary", "whole number"}, Refused{R"({"canary":1.5})", "settings.canary", "1.5"},
-                      Refused{R"({"max_lag":-1})", "settings.max_lag", "-1"}, Refused{R"({"straggler":0.5})", "settings.straggler", "from 1"},
-                      Refused{R"({"pause":"no"})", "settings.pause", "'caller'"}, Refused{R"({"evidence":"none"})", "settings.evidence", "'label'"},
+    ::testing::Values(Refused{"[]", "settings", "object"},
+                      Refused{R"({"quorun":"all"})", "settings.quorun", "did you mean 'quorum'"},
+                      Refused{R"({"quorum":"most"})", "settings.quorum", "\"most\""},
+                      Refused{R"({"quorum":0})", "settings.quorum", "from 1 to"},
+                      Refused{R"({"canary":"1"})", "settings.canary", "whole number"},
+                      Refused{R"({"canary":1.5})", "settings.canary", "1.5"},
+                      Refused{R"({"max_lag":-1})", "settings.max_lag", "-1"},
+                      Refused{R"({"straggler":0.5})", "settings.straggler", "from 1"},
+                      Refused{R"({"pause":"no"})", "settings.pause", "'caller'"},
+                      Refused{R"({"evidence":"none"})", "settings.evidence", "'label'"},
                       Refused{R"({"keep_versions":0})", "settings.keep_versions", "from 1"},
                       Refused{R"({"label_format":"v"})", "settings.label_format", "{version}"},
                       Refused{R"({"label_format":"loading:{version}"})", "settings.label_format", "loading:"},

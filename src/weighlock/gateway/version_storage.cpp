@@ -51,12 +51,16 @@ bool VersionStorage::is_blind(const std::string& directory) const {
 Result<std::string> VersionStorage::prepare_blind(const protocol::Prepare& prepare, const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (seen_.contains(prepare.save_path))
-    return Error{ErrorCode::storage_not_visible, fmt::format("save_path '{}' was visible from here and isn't any more: {}", prepare.save_path, why)};
+    return Error{ErrorCode::storage_not_visible,
+                 fmt::format("save_path '{}' was visible from here and isn't any more: {}", prepare.save_path, why)};
   std::string directory = fmt::format("{}/weight_update_v{}", prepare.save_path, prepare.version);
   // No record can be kept there, so the plain name is for the first attempt of this process only.
   if (blind_.contains(directory)) directory += fmt::format(".L{}.a{}", prepare.lineage, prepare.attempt);
   blind_.insert(directory);
-  log_warn("storage is blind: '{}' can't be used from here ({}); versions are neither inspected nor digested, and there is no last good", prepare.save_path, why);
+  log_warn(
+      "storage is blind: '{}' can't be used from here ({}); versions are neither inspected nor digested, and there is "
+      "no last good",
+      prepare.save_path, why);
   return directory;
 }
 
@@ -134,7 +138,8 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
   std::vector<std::string> notes;
   std::optional<PreviousVersion> previous;
   if (before) previous = PreviousVersion{seal.reference_directory, before->inspection};
-  Result<Expectations> expected = store_.expectations(seal.directory, known->inspection, previous ? &*previous : nullptr, &notes);
+  Result<Expectations> expected =
+      store_.expectations(seal.directory, known->inspection, previous ? &*previous : nullptr, &notes);
   if (!expected) return std::move(expected).error();
   known->expectations = std::make_shared<const Expectations>(*std::move(expected));
   for (const std::string& note : notes) log_debug("{}: {}", seal.directory, note);
@@ -143,7 +148,8 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
   out.tensors = known->inspection.layout.size();
   out.compared = before != nullptr;
   out.reference_clean = before != nullptr;
-  out.layout_changed = before && !compare_layouts(before->inspection.layout, known->inspection.layout, known->inspection.tied).empty();
+  out.layout_changed =
+      before && !compare_layouts(before->inspection.layout, known->inspection.layout, known->inspection.tied).empty();
   remember(seal.directory, known);
   if (seal.digest_now) {
     Result<std::string> digested = digest(seal.directory);
@@ -156,7 +162,8 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
 
 Result<std::string> VersionStorage::digest(const std::string& directory) {
   const std::shared_ptr<Known> known = find(directory);
-  if (!known || !known->sealed) return Error{ErrorCode::internal, fmt::format("'{}' is digested before it was sealed in this process", directory)};
+  if (!known || !known->sealed)
+    return Error{ErrorCode::internal, fmt::format("'{}' is digested before it was sealed in this process", directory)};
   Result<Digest> made = store_.digest(directory, known->inspection);
   if (!made) return std::move(made).error();
   for (const std::string& warning : made->warnings) log_warn("{}: {}", directory, warning);

@@ -1,7 +1,7 @@
 // The machine's storage effects over store/: prepare, seal, digest, discard, and what is remembered between them.
 //
-// Thread rule: blocking members on a pool, several at once; `expectations_of` from any thread. A `save_path` that this host
-// can't see is blind: trainers make the directories, nothing is inspected, and every sealed version says so.
+// Thread rule: blocking members on a pool, several at once; `expectations_of` from any thread. A `save_path` that this
+// host can't see is blind: trainers make the directories, nothing is inspected, and every sealed version says so.
 #pragma once
 
 #include <deque>

@@ -33,7 +33,8 @@ json::array targets_view(const ViewContext& context, const Update& update) {
     one["url"] = url;
     one["verdict"] = name(target.verdict);
     one["evidence"] = name(target.evidence);
-    one["switched_at"] = target.switched_at ? json::value(context.clock.text(*target.switched_at)) : json::value(nullptr);
+    one["switched_at"] =
+        target.switched_at ? json::value(context.clock.text(*target.switched_at)) : json::value(nullptr);
     one["duration_ms"] = target.load_took ? json::value(target.load_took->count()) : json::value(nullptr);
     one["cause"] = cause_view(context, target.cause);
     out.push_back(std::move(one));
@@ -61,11 +62,14 @@ const Worker* find_worker(const State& state, const Pair& pair, std::string_view
 
 std::string_view worker_state_word(WorkerState state) {
   switch (state) {
-    case WorkerState::healing: return "loading";
+    case WorkerState::healing:
+      return "loading";
     case WorkerState::foreign:
     case WorkerState::gone:
-    case WorkerState::abandoned: return "quarantined";
-    default: return name(state);
+    case WorkerState::abandoned:
+      return "quarantined";
+    default:
+      return name(state);
   }
 }
 
@@ -91,7 +95,8 @@ json::object worker_view(const ViewContext& context, const Worker& worker) {
   out["url"] = worker.url;
   out["dialect"] = worker.dialect ? json::value(name(*worker.dialect)) : json::value("auto");
   out["state"] = worker_state_word(worker.state);
-  out["version"] = worker.version && worker.version->lineage > 0 ? json::value(worker.version->version) : json::value(nullptr);
+  out["version"] =
+      worker.version && worker.version->lineage > 0 ? json::value(worker.version->version) : json::value(nullptr);
   out["incarnation"] = worker.incarnation;
   out["cause"] = cause_view(context, worker.cause);
   return out;
@@ -105,7 +110,8 @@ json::object update_view(const ViewContext& context, const Update& update) {
   out["version"] = update.version.version;
   out["attempt"] = update.attempt;
   out["state"] = is_terminal(update.state) ? name(update.state) : std::string_view("running");
-  out["phase"] = is_terminal(update.state) && !update.phases.empty() ? name(update.phases.back().state) : name(update.state);
+  out["phase"] =
+      is_terminal(update.state) && !update.phases.empty() ? name(update.phases.back().state) : name(update.state);
   out["phases"] = phases_view(context, update);
   out["pause_ms"] = pause_of(update, context.now).count();
   out["bytes"] = update.sealed ? json::value(update.sealed->bytes) : json::value(nullptr);
@@ -141,7 +147,9 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
 json::object verdicts_view(const ViewContext& context, const Update& update) {
   json::object out;
   for (const auto& [url, target] : update.targets) {
-    out[url] = {{"verdict", name(target.verdict)}, {"evidence", name(target.evidence)}, {"cause", cause_view(context, target.cause)}};
+    out[url] = {{"verdict", name(target.verdict)},
+                {"evidence", name(target.evidence)},
+                {"cause", cause_view(context, target.cause)}};
   }
   return out;
 }

@@ -1,7 +1,7 @@
 // Clients that wait: for the machine's reply to an event, for the end of an update, or for any change of the journal.
 //
-// Thread rule: loop thread only. A callback runs at most once (`on_change`: until forgotten), never inside the call that
-// registers it, and may register or forget others.
+// Thread rule: loop thread only. A callback runs at most once (`on_change`: until forgotten), never inside the call
+// that registers it, and may register or forget others.
 #pragma once
 
 #include <cstdint>

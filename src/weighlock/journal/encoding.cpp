@@ -111,7 +111,8 @@ std::string encode_record(const protocol::Record& record, std::int64_t wall_ms) 
 std::string chain_hash(std::int64_t number, std::string_view previous, std::string_view body) {
   WEIGHLOCK_CHECK(previous.size() == kJournalHashBytes, "a link of the chain has 32 bytes");
   unsigned char big_endian[8];
-  for (int i = 0; i < 8; ++i) big_endian[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(number) >> (56 - 8 * i));
+  for (int i = 0; i < 8; ++i)
+    big_endian[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(number) >> (56 - 8 * i));
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
   std::string out(kJournalHashBytes, '\0');
   unsigned length = 0;
@@ -125,14 +126,17 @@ std::string chain_hash(std::int64_t number, std::string_view previous, std::stri
   return out;
 }
 
-Result<JournalEntry> decode_row(std::int64_t number, std::string_view previous, std::string_view hash, std::string_view body) {
-  if (previous.size() != kJournalHashBytes || hash.size() != kJournalHashBytes) return corrupt(number, "its hashes have a wrong length");
+Result<JournalEntry> decode_row(std::int64_t number, std::string_view previous, std::string_view hash,
+                                std::string_view body) {
+  if (previous.size() != kJournalHashBytes || hash.size() != kJournalHashBytes)
+    return corrupt(number, "its hashes have a wrong length");
   if (chain_hash(number, previous, body) != hash) return corrupt(number, "its content doesn't agree with its hash");
   Result<json::value> value = parse_json(body, fmt::format("record {}", number));
   if (!value) return corrupt(number, value.error().message);
   const std::optional<std::string_view> word = find_string(*value, "kind");
   const std::optional<protocol::RecordKind> kind = word ? kind_from(*word) : std::nullopt;
-  if (!kind) return corrupt(number, fmt::format("kind '{}' is unknown; it was written by a newer release", word.value_or("")));
+  if (!kind)
+    return corrupt(number, fmt::format("kind '{}' is unknown; it was written by a newer release", word.value_or("")));
   JournalEntry entry;
   entry.number = number;
   entry.wall_ms = find_int(*value, "wall_ms").value_or(0);

@@ -19,6 +19,7 @@ std::string encode_record(const protocol::Record& record, std::int64_t wall_ms);
 std::string chain_hash(std::int64_t number, std::string_view previous, std::string_view body);
 
 // The entry of a stored row. Checks the hash. Errors: journal_corrupt, naming the number.
-Result<JournalEntry> decode_row(std::int64_t number, std::string_view previous, std::string_view hash, std::string_view body);
+Result<JournalEntry> decode_row(std::int64_t number, std::string_view previous, std::string_view hash,
+                                std::string_view body);
 
 }  // namespace weighlock

@@ -1,8 +1,8 @@
 // Durable records, in order. The one place where the gateway's promises survive the gateway.
 //
 // Thread rule: any thread; calls are serialised inside. `append` and `read` block.
-// A group given to `append` is there whole or not at all. After a failed append the journal takes nothing more: the caller
-// ends the process, and the restart asks the disk what was true.
+// A group given to `append` is there whole or not at all. After a failed append the journal takes nothing more: the
+// caller ends the process, and the restart asks the disk what was true.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,8 @@ class Journal {
 
   // Returns once the group is durable. An empty group is a no-op. Errors: journal_failed.
   virtual Status append(std::vector<protocol::Record> group, std::int64_t wall_ms) = 0;
-  // At most `limit` entries with number >= `from`, in order; empty when there is none. Errors: journal_failed, journal_corrupt.
+  // At most `limit` entries with number >= `from`, in order; empty when there is none. Errors: journal_failed,
+  // journal_corrupt.
   virtual Result<std::vector<JournalEntry>> read(std::int64_t from, std::size_t limit) = 0;
   // 0 = empty. Never blocks on the disk.
   virtual std::int64_t last_number() const = 0;

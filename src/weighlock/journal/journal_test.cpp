@@ -203,11 +203,13 @@ TEST_F(SqliteJournalTest, a_reopened_journal_goes_on_where_it_ended) {
 
 TEST_F(SqliteJournalTest, an_altered_record_in_the_middle_is_named) {
   write_five();
-  run_sql(directory.path, "UPDATE records SET body = CAST(replace(CAST(body AS TEXT), 'actor', 'actur') AS BLOB) WHERE number = 3");
+  run_sql(directory.path,
+          "UPDATE records SET body = CAST(replace(CAST(body AS TEXT), 'actor', 'actur') AS BLOB) WHERE number = 3");
   const Error error = open_error(directory.path);
   EXPECT_EQ(error.code, ErrorCode::journal_corrupt);
   EXPECT_NE(error.message.find("record 3: its content"), std::string::npos) << error.message;
-  EXPECT_NE(error.message.find("records 1 to 2 are whole, 2 later ones can be read"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("records 1 to 2 are whole, 2 later ones can be read"), std::string::npos)
+      << error.message;
 }
 
 TEST_F(SqliteJournalTest, an_altered_record_with_a_right_hash_of_its_own_breaks_the_chain) {
@@ -219,14 +221,16 @@ TEST_F(SqliteJournalTest, an_altered_record_with_a_right_hash_of_its_own_breaks_
     previous = (*journal->read(3, 1))[0].previous_hash;
   }
   std::string raw;
-  for (std::size_t i = 0; i < 64; i += 2) raw.push_back(static_cast<char>(std::stoi(previous.substr(i, 2), nullptr, 16)));
+  for (std::size_t i = 0; i < 64; i += 2)
+    raw.push_back(static_cast<char>(std::stoi(previous.substr(i, 2), nullptr, 16)));
   std::string hash;
   for (const unsigned char c : chain_hash(3, raw, body)) {
     char two[3];
     snprintf(two, sizeof two, "%02x", c);
     hash += two;
   }
-  run_sql(directory.path, "UPDATE records SET body = CAST('" + body + "' AS BLOB), hash = x'" + hash + "' WHERE number = 3");
+  run_sql(directory.path,
+          "UPDATE records SET body = CAST('" + body + "' AS BLOB), hash = x'" + hash + "' WHERE number = 3");
   EXPECT_NE(open_error(directory.path).message.find("record 4 doesn't follow record 3"), std::string::npos);
 }
 
@@ -268,7 +272,8 @@ TEST_F(SqliteJournalTest, a_second_opener_is_refused_with_the_holder_named) {
 TEST_F(SqliteJournalTest, a_file_that_is_no_database_is_an_error_and_not_overwritten) {
   const std::string name = directory.path + "/journal.db";
   FILE* file = fopen(name.c_str(), "w");
-  fputs("this was something else, longer than a header of SQLite would be, and nobody may lose it....................", file);
+  fputs("this was something else, longer than a header of SQLite would be, and nobody may lose it....................",
+        file);
   fclose(file);
   const auto size = std::filesystem::file_size(name);
   EXPECT_EQ(open_error(directory.path).code, ErrorCode::journal_failed);
@@ -296,8 +301,9 @@ TEST(Encoding, keys_are_in_byte_order_whatever_order_they_were_set_in) {
   two.body["a"] = "text";
   two.body["z"] = 1;
   EXPECT_EQ(encode_record(one, 5), encode_record(two, 5));
-  EXPECT_EQ(encode_record(one, 5),
-            R"({"body":{"a":"text","z":1},"kind":"intent","pair":"actor","update":"u","wall_ms":5,"worker":"http://10.0.0.7:30000"})");
+  EXPECT_EQ(
+      encode_record(one, 5),
+      R"({"body":{"a":"text","z":1},"kind":"intent","pair":"actor","update":"u","wall_ms":5,"worker":"http://10.0.0.7:30000"})");
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ MemoryJournal::~MemoryJournal() = default;
 
 Status MemoryJournal::append(std::vector<protocol::Record> group, std::int64_t wall_ms) {
   const std::lock_guard lock(implementation_->mutex);
-  if (implementation_->broken) return Error{ErrorCode::journal_failed, "journal in memory: the disk was declared broken"};
+  if (implementation_->broken)
+    return Error{ErrorCode::journal_failed, "journal in memory: the disk was declared broken"};
   auto& rows = implementation_->rows;
   for (const protocol::Record& record : group) {
     std::string previous = rows.empty() ? std::string(kJournalHashBytes, '\0') : rows.back().hash;
@@ -38,7 +39,8 @@ Result<std::vector<JournalEntry>> MemoryJournal::read(std::int64_t from, std::si
   const std::lock_guard lock(implementation_->mutex);
   std::vector<JournalEntry> out;
   const auto& rows = implementation_->rows;
-  for (std::int64_t number = std::max<std::int64_t>(from, 1); number <= static_cast<std::int64_t>(rows.size()) && out.size() < limit; ++number) {
+  for (std::int64_t number = std::max<std::int64_t>(from, 1);
+       number <= static_cast<std::int64_t>(rows.size()) && out.size() < limit; ++number) {
     const auto& row = rows[static_cast<std::size_t>(number - 1)];
     Result<JournalEntry> entry = decode_row(number, row.previous, row.hash, row.body);
     if (!entry) return std::move(entry).error();

@@ -44,7 +44,9 @@ struct SqliteJournal::Implementation {
   }
 
   std::string path(std::string_view name) const { return settings.directory + "/" + std::string(name); }
-  Error error(ErrorCode code, std::string_view what) const { return Error{code, fmt::format("journal '{}': {}", path("journal.db"), what)}; }
+  Error error(ErrorCode code, std::string_view what) const {
+    return Error{code, fmt::format("journal '{}': {}", path("journal.db"), what)};
+  }
   Error sqlite_error(std::string_view doing) const {
     return error(ErrorCode::journal_failed, fmt::format("{}: {} (code {}, errno {})", doing, sqlite3_errmsg(db),
                                                         sqlite3_extended_errcode(db), sqlite3_system_errno(db)));
@@ -78,7 +80,8 @@ Status SqliteJournal::Implementation::make_directory() {
   if (failure) return error(ErrorCode::journal_failed, fmt::format("can't make its directory: {}", failure.message()));
   // Records name workers and paths: nobody else's business.
   if (chmod(settings.directory.c_str(), 0700) != 0 && errno != EPERM)
-    return error(ErrorCode::journal_failed, fmt::format("can't set the mode of its directory: {}", std::strerror(errno)));
+    return error(ErrorCode::journal_failed,
+                 fmt::format("can't set the mode of its directory: {}", std::strerror(errno)));
   return {};
 }
 
@@ -89,8 +92,10 @@ Status SqliteJournal::Implementation::take_lock() {
   if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     char holder[32] = {};
     const ssize_t got = pread(lock, holder, sizeof holder - 1, 0);
-    return error(ErrorCode::conflict, fmt::format("it is in use by process {}; give this gateway a state directory of its own, or end that one",
-                                                  got > 0 ? holder : "(unknown)"));
+    return error(
+        ErrorCode::conflict,
+        fmt::format("it is in use by process {}; give this gateway a state directory of its own, or end that one",
+                    got > 0 ? holder : "(unknown)"));
   }
   const std::string own = std::to_string(getpid());
   if (ftruncate(lock, 0) != 0 || pwrite(lock, own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
@@ -103,9 +108,11 @@ Status SqliteJournal::Implementation::execute(const char* sql) {
   return {};
 }
 
-Result<std::unique_ptr<SqliteJournal::Implementation::Statement>> SqliteJournal::Implementation::prepare(const char* sql) {
+Result<std::unique_ptr<SqliteJournal::Implementation::Statement>> SqliteJournal::Implementation::prepare(
+    const char* sql) {
   auto statement = std::make_unique<Statement>();
-  if (sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement->handle, nullptr) != SQLITE_OK) return sqlite_error(sql);
+  if (sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement->handle, nullptr) != SQLITE_OK)
+    return sqlite_error(sql);
   return statement;
 }
 
@@ -125,7 +132,8 @@ Status SqliteJournal::Implementation::open_database() {
   }
   Result<std::string> mode = text_of("PRAGMA journal_mode=WAL");
   if (!mode) return std::move(mode).error();
-  if (*mode != "wal") return error(ErrorCode::journal_failed, fmt::format("its file system allows journal mode '{}', not WAL", *mode));
+  if (*mode != "wal")
+    return error(ErrorCode::journal_failed, fmt::format("its file system allows journal mode '{}', not WAL", *mode));
   if (Status done = execute("PRAGMA synchronous=FULL"); !done) return done;
   if (settings.pages_max > 0) {
     if (Status done = execute(fmt::format("PRAGMA max_page_count={}", settings.pages_max).c_str()); !done) return done;
@@ -134,19 +142,22 @@ Status SqliteJournal::Implementation::open_database() {
 }
 
 Status SqliteJournal::Implementation::check_format() {
-  if (Status done = execute("BEGIN EXCLUSIVE;"
-                            "CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
-                            "CREATE TABLE IF NOT EXISTS records(number INTEGER PRIMARY KEY, previous BLOB NOT NULL, hash BLOB NOT NULL,"
-                            " body BLOB NOT NULL) STRICT;"
-                            "INSERT OR IGNORE INTO meta VALUES('format', '1');"
-                            "COMMIT");
+  if (Status done = execute(
+          "BEGIN EXCLUSIVE;"
+          "CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
+          "CREATE TABLE IF NOT EXISTS records(number INTEGER PRIMARY KEY, previous BLOB NOT NULL, hash BLOB NOT NULL,"
+          " body BLOB NOT NULL) STRICT;"
+          "INSERT OR IGNORE INTO meta VALUES('format', '1');"
+          "COMMIT");
       !done)
     return done;
   Result<std::string> format = text_of("SELECT value FROM meta WHERE key='format'");
   if (!format) return std::move(format).error();
   if (*format != "1")
-    return error(ErrorCode::journal_failed, fmt::format("it has format {}, this release reads format 1; use the release that wrote it", *format));
-  Result<std::unique_ptr<Statement>> made = prepare("INSERT INTO records(number, previous, hash, body) VALUES(?1, ?2, ?3, ?4)");
+    return error(ErrorCode::journal_failed,
+                 fmt::format("it has format {}, this release reads format 1; use the release that wrote it", *format));
+  Result<std::unique_ptr<Statement>> made =
+      prepare("INSERT INTO records(number, previous, hash, body) VALUES(?1, ?2, ?3, ?4)");
   if (!made) return std::move(made).error();
   insert = *std::move(made);
   made = prepare("SELECT number, previous, hash, body FROM records WHERE number >= ?1 ORDER BY number LIMIT ?2");
@@ -168,20 +179,27 @@ Status SqliteJournal::Implementation::verify() {
   while ((step = sqlite3_step(row)) == SQLITE_ROW) {
     const std::int64_t found = sqlite3_column_int64(row, 0);
     Result<JournalEntry> entry = decode_row(found, column(row, 1), column(row, 2), column(row, 3));
-    if (fault.empty() && found != number + 1) fault = fmt::format("record {} is missing: {} comes after {}", number + 1, found, number);
+    if (fault.empty() && found != number + 1)
+      fault = fmt::format("record {} is missing: {} comes after {}", number + 1, found, number);
     if (fault.empty() && !entry) fault = entry.error().message;
-    if (fault.empty() && column(row, 1) != last_hash) fault = fmt::format("record {} doesn't follow record {}: one of them was altered", found, number);
-    if (fault.empty()) good_before = found;
-    else if (entry) ++readable_after;
+    if (fault.empty() && column(row, 1) != last_hash)
+      fault = fmt::format("record {} doesn't follow record {}: one of them was altered", found, number);
+    if (fault.empty())
+      good_before = found;
+    else if (entry)
+      ++readable_after;
     number = found;
     last_hash = column(row, 2);
   }
   sqlite3_reset(row);
-  if (fault.empty() && step != SQLITE_DONE) fault = fmt::format("record {} can't be read: {}", number + 1, sqlite3_errmsg(db));
+  if (fault.empty() && step != SQLITE_DONE)
+    fault = fmt::format("record {} can't be read: {}", number + 1, sqlite3_errmsg(db));
   if (!fault.empty())
-    return error(ErrorCode::journal_corrupt,
-                 fmt::format("{}; records 1 to {} are whole, {} later ones can be read. Move the state directory away to start "
-                             "anew: paused workers are then found and taken over by their state", fault, good_before, readable_after));
+    return error(
+        ErrorCode::journal_corrupt,
+        fmt::format("{}; records 1 to {} are whole, {} later ones can be read. Move the state directory away to start "
+                    "anew: paused workers are then found and taken over by their state",
+                    fault, good_before, readable_after));
   last = number;
   return {};
 }
@@ -225,7 +243,8 @@ int SqliteJournal::Implementation::insert_group(const std::vector<std::string>& 
   return code;
 }
 
-SqliteJournal::SqliteJournal(std::unique_ptr<Implementation> implementation) : implementation_(std::move(implementation)) {}
+SqliteJournal::SqliteJournal(std::unique_ptr<Implementation> implementation)
+    : implementation_(std::move(implementation)) {}
 SqliteJournal::~SqliteJournal() = default;
 
 Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(Settings settings) {
@@ -247,14 +266,16 @@ Status SqliteJournal::append(std::vector<protocol::Record> group, std::int64_t w
   for (const protocol::Record& record : group) bodies.push_back(encode_record(record, wall_ms));
   Implementation& self = *implementation_;
   const std::lock_guard lock(self.mutex);
-  if (self.failed) return self.error(ErrorCode::journal_failed, "an earlier write failed; what is on disk is asked after a restart");
+  if (self.failed)
+    return self.error(ErrorCode::journal_failed, "an earlier write failed; what is on disk is asked after a restart");
   std::string hash;
   int code = self.insert_group(bodies, hash);
   if ((code & 0xff) == SQLITE_FULL && self.give_up_reserve()) code = self.insert_group(bodies, hash);
   if (code != SQLITE_OK) {
     self.failed = true;
-    return self.error(ErrorCode::journal_failed, fmt::format("can't append {} records after number {}: {} (code {}, errno {})", bodies.size(),
-                                                             self.last.load(), sqlite3_errstr(code), code, sqlite3_system_errno(self.db)));
+    return self.error(ErrorCode::journal_failed,
+                      fmt::format("can't append {} records after number {}: {} (code {}, errno {})", bodies.size(),
+                                  self.last.load(), sqlite3_errstr(code), code, sqlite3_system_errno(self.db)));
   }
   self.last_hash = std::move(hash);
   self.last = self.last + static_cast<std::int64_t>(bodies.size());
@@ -271,7 +292,8 @@ Result<std::vector<JournalEntry>> SqliteJournal::read(std::int64_t from, std::si
   std::vector<JournalEntry> out;
   int step = SQLITE_OK;
   while ((step = sqlite3_step(row)) == SQLITE_ROW) {
-    Result<JournalEntry> entry = decode_row(sqlite3_column_int64(row, 0), column(row, 1), column(row, 2), column(row, 3));
+    Result<JournalEntry> entry =
+        decode_row(sqlite3_column_int64(row, 0), column(row, 1), column(row, 2), column(row, 3));
     if (!entry) {
       sqlite3_reset(row);
       return wrap(fmt::format("journal '{}'", self.path("journal.db")), std::move(entry).error());
@@ -284,6 +306,8 @@ Result<std::vector<JournalEntry>> SqliteJournal::read(std::int64_t from, std::si
   return out;
 }
 
-std::int64_t SqliteJournal::last_number() const { return implementation_->last; }
+std::int64_t SqliteJournal::last_number() const {
+  return implementation_->last;
+}
 
 }  // namespace weighlock

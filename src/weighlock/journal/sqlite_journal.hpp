@@ -12,9 +12,9 @@ namespace weighlock {
 class SqliteJournal : public Journal {
  public:
   struct Settings {
-    std::string directory;                           // made (0700) if it isn't there
-    std::uint64_t reserve_bytes = 8 * 1024 * 1024;   // an update of a thousand workers writes about 4 MB of records
-    int pages_max = 0;                               // 0 = no limit; tests make the disk full with it
+    std::string directory;                          // made (0700) if it isn't there
+    std::uint64_t reserve_bytes = 8 * 1024 * 1024;  // an update of a thousand workers writes about 4 MB of records
+    int pages_max = 0;                              // 0 = no limit; tests make the disk full with it
   };
 
   // Takes the lock, opens, verifies the whole chain. Errors: conflict (another process has it), journal_failed,

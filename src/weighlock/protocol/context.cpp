@@ -92,7 +92,7 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
     if (!operation.directory.empty()) body["directory"] = operation.directory;
     record(RecordKind::intent, update, worker.url, std::move(body));
   }
-  if (operation.kind == OperationKind::pause) worker.paused_by_us = true;
+  if (operation.kind == OperationKind::pause) worker.paused_by_us = worker.pause_since_read = true;
   const bool writes_label = operation.kind == OperationKind::set_label ||
                             (operation.kind == OperationKind::load && traits_of(worker).load_sets_label);
   if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);

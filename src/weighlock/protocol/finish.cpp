@@ -84,7 +84,7 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
   update.error = std::move(error);
   update.ended_at = context.now();
   Pair& pair = context.pair_of(update);
-  for (const auto& [url, target] : update.targets) {
+  for (auto& [url, target] : update.targets) {
     Worker& worker = context.worker_of(target);
     if (worker.locked_by == update.id) worker.locked_by.clear();
     const bool by_it = target.pause_sent || target.load_sent || target.label_changed;
@@ -92,6 +92,7 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
       pair.spoiled[version_key(update.version)].insert(url);
     if (update.kind == UpdateKind::leave && worker.state != WorkerState::ready)
       context.set_worker(worker, WorkerState::abandoned, target.cause ? target.cause : worker.cause);
+    target.ended_as = worker.state;
   }
   context.record(RecordKind::update_ended, update, "", outcome_body(context, update));
   if (pair.active == update.id) pair.active.clear();

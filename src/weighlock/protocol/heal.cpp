@@ -1,6 +1,6 @@
 // Bringing one worker to a version, step by step: the catch-up after a commit, and restoring (protocol.md sections 2, 5).
 //
-//   [heal_pausing] -> heal_labelling -> heal_loading [-> heal_emptying -> heal_reloading] -> [heal_labelling_version]
+//   heal_reading -> [heal_pausing] -> heal_labelling -> heal_loading [-> heal_emptying -> heal_reloading] -> [heal_labelling_version]
 //   -> [heal_flushing] -> heal_verifying -> resume
 #include <fmt/format.h>
 
@@ -105,12 +105,41 @@ void on_heal_verified(Context& context, Update& update, Target& target, const Ou
     target.vacuous = outcome.vacuous;
     target.switched_at = context.now();
     worker.version = *target.goal;
+    worker.version->label = goal_label(worker, *target.goal);
     worker.evidence = outcome.evidence;
     context.set_worker(worker, WorkerState::verified);
     return start_resume(context, update, target);
   }
   if (outcome.kind == OutcomeKind::unknown && ++target.tries < kTries) return start_retry(context, update, target, kRetry);
   fail_heal(context, update, target, CauseCode::heal_failed, "verify", outcome);
+}
+
+void send_read(Context& context, Update& update, Target& target) {
+  Operation operation;
+  operation.kind = OperationKind::read_state;
+  context.call(update, target, Step::heal_reading, std::move(operation));
+}
+
+void on_heal_read(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  if (!outcome.ok() || !outcome.reading) {
+    if (outcome.kind == OutcomeKind::unknown && ++target.tries < kTries) return start_retry(context, update, target, kRetry);
+    return fail_heal(context, update, target, CauseCode::heal_failed, "read", outcome);
+  }
+  if (observe(context, worker, *outcome.reading) && target.load_sent) note_death(context, update, target, update.version);
+  target.tries = 0;
+  target.incarnation = worker.incarnation;
+  target.paused = outcome.reading->paused;
+  target.was_paused = target.was_paused && target.paused && !worker.paused_by_us;
+  target.pause_sent = target.pause_sent || worker.paused_by_us;
+  context.set_worker(worker, WorkerState::healing, worker.cause);
+  if (update.policy.pause == PauseOwner::caller || target.paused)
+    return send_label(context, update, target, Step::heal_labelling, "loading:" + update.id);
+  target.pause_sent = true;
+  Operation operation;
+  operation.kind = OperationKind::pause;
+  operation.pause_mode = PauseMode::abort;
+  context.call(update, target, Step::heal_pausing, std::move(operation));
 }
 
 void on_heal_paused(Context& context, Update& update, Target& target, const Outcome& outcome) {
@@ -122,22 +151,18 @@ void on_heal_paused(Context& context, Update& update, Target& target, const Outc
 
 }  // namespace
 
+// Begins with a reading: since the last one the process may have become another, and what follows would go to that one.
 void start_heal(Context& context, Update& update, Target& target, VersionRef goal) {
   Worker& worker = context.worker_of(target);
   target.goal = std::move(goal);
   target.tries = 0;
   context.set_worker(worker, WorkerState::healing, worker.cause);
-  if (update.policy.pause == PauseOwner::caller || target.was_paused || target.paused)
-    return send_label(context, update, target, Step::heal_labelling, "loading:" + update.id);
-  target.pause_sent = true;
-  Operation operation;
-  operation.kind = OperationKind::pause;
-  operation.pause_mode = PauseMode::abort;
-  context.call(update, target, Step::heal_pausing, std::move(operation));
+  send_read(context, update, target);
 }
 
 void on_heal_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
   switch (target.step) {
+    case Step::heal_reading: on_heal_read(context, update, target, outcome); break;
     case Step::heal_pausing: on_heal_paused(context, update, target, outcome); break;
     case Step::heal_labelling:
       if (outcome.ok()) {
@@ -182,6 +207,7 @@ void on_heal_call(Context& context, Update& update, Target& target, OperationKin
 
 void on_heal_retry(Context& context, Update& update, Target& target) {
   if (target.call) return;
+  if (target.step == Step::heal_reading) send_read(context, update, target);
   if (target.step == Step::heal_flushing) send_flush(context, update, target);
   if (target.step == Step::heal_verifying) send_verify(context, update, target);
 }

@@ -30,6 +30,7 @@ void route(Context& context, Update& update, Target& target, OperationKind kind,
     case Step::flushing:
     case Step::verifying:
     case Step::repausing: on_loading_call(context, update, target, kind, outcome); return;
+    case Step::heal_reading:
     case Step::heal_pausing:
     case Step::heal_labelling:
     case Step::heal_loading:
@@ -117,7 +118,7 @@ void on_target_timer(Context& context, Update& update, const std::string& url) {
   if (it == update.targets.end()) return;
   if (it->second.step == Step::resume_waiting) {
     on_resume_retry(context, update, it->second);
-  } else if (it->second.step >= Step::heal_pausing && it->second.step <= Step::heal_verifying) {
+  } else if (it->second.step >= Step::heal_reading && it->second.step <= Step::heal_verifying) {
     on_heal_retry(context, update, it->second);
   } else {
     on_load_retry(context, update, it->second);

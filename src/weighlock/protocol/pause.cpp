@@ -83,6 +83,7 @@ void pause_all(Context& context, Update& update) {
     if (update.policy.pause != PauseOwner::gateway || target.was_paused || ours_already) {
       target.step = Step::paused;
       target.pause_sent = ours_already;
+      if (target.paused) context.set_worker(worker, WorkerState::paused, worker.cause);
       if (ours_already) target.paused_at = context.now();
       continue;
     }

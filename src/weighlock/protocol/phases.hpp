@@ -47,7 +47,7 @@ void on_survey_timer(Context& context, Update& update);
 // What an answer of the engine says of the worker; true if it is another incarnation than the one known.
 bool observe(Context& context, Worker& worker, const StateReading& reading);
 bool label_is_ours(const Worker& worker, const std::string& label);
-bool survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
+void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
 
 // pause.cpp
 void begin_pausing(Context& context, Update& update);

@@ -84,13 +84,13 @@ void on_checked(Context& context, Update& update, Target& target, const Outcome&
 void on_resumed(Context& context, Update& update, Target& target, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
   if (!outcome.ok()) {
-    target.cause = context.cause(CauseCode::resume_failed, fmt::format("resume: {}", outcome.text));
+    if (!target.cause) target.cause = context.cause(CauseCode::resume_failed, fmt::format("resume: {}", outcome.text));
     return wait_and_retry(context, update, target);
   }
   worker.paused_by_us = false;
   target.paused = false;
   target.resumed_at = context.now();
-  target.cause.reset();
+  if (target.cause && target.cause->code == CauseCode::resume_failed) target.cause.reset();  // why it was healed stays
   target.tries = 0;
   send_check(context, update, target);
 }

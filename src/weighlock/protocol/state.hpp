@@ -38,6 +38,7 @@ struct Worker {
   std::string start_label;                // the label found when the incarnation was first seen
   std::string start_path;                 // the model path that it started with
   bool paused_by_us = false;              // a pause intent of ours in this incarnation has no known end
+  bool pause_since_read = false;          // a pause was sent after the last reading: whichever process answers next may have got it
   bool paused_by_other = false;
 
   std::vector<EarlierCall> earlier;
@@ -52,7 +53,7 @@ enum class Step {
   surveying, surveyed, pausing, paused,
   labelling, loading, labelling_version, flushing, verifying, repausing,
   judged,  // has a verdict, waits for the decision
-  barrier, heal_pausing, heal_labelling, heal_loading, heal_emptying, heal_reloading, heal_labelling_version, heal_flushing, heal_verifying,
+  barrier, heal_reading, heal_pausing, heal_labelling, heal_loading, heal_emptying, heal_reloading, heal_labelling_version, heal_flushing, heal_verifying,
   former_label, resuming, resume_waiting, checking, flushing_after, probing, fencing,
   done,
 };
@@ -92,6 +93,7 @@ struct Target {
   std::optional<Instant> paused_at;
   std::optional<Instant> resumed_at;
   std::optional<Instant> switched_at;
+  std::optional<WorkerState> ended_as;  // the worker's state when the update ended; later ones may move it on
 };
 
 enum class UpdateKind { update, leave };  // leave: heals once what a removed pair holds paused

@@ -31,7 +31,8 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
   worker.start_path = reading.model_path;
   worker.labels.clear();
   worker.earlier.clear();
-  worker.paused_by_us = false;
+  // A pause that was sent since the last reading may have reached the new process instead of the old one.
+  worker.paused_by_us = reading.paused && worker.pause_since_read;
   worker.version.reset();
   worker.evidence = Evidence::none;
   const auto pair = context.state().pairs.find(worker.pair);
@@ -71,6 +72,7 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
   } else if (is_new) {
     note_new_incarnation(context, worker, reading);
   }
+  worker.pause_since_read = false;
   worker.paused_by_other = reading.paused && !worker.paused_by_us;
   return is_new;
 }
@@ -86,16 +88,16 @@ void begin_survey(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) read_worker(context, update, target);
 }
 
-bool survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
+void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
   constexpr int kReadTries = 3;  // a read may be repeated; one lost answer shouldn't cost a worker its place
   if (!outcome.ok() && outcome.kind == OutcomeKind::unknown && kind != OperationKind::identify && ++target.tries < kReadTries) {
     read_worker(context, update, target);
-    return false;
+    return;
   }
   if (outcome.ok() && kind == OperationKind::identify && worker.dialect) {
     read_worker(context, update, target);
-    return false;
+    return;
   }
   target.step = Step::surveyed;
   if (outcome.ok() && outcome.reading) {
@@ -118,9 +120,8 @@ bool survey_step(Context& context, Update& update, Target& target, OperationKind
   if (update.kind == UpdateKind::leave) {
     on_leave_surveyed(context, update, target);
   } else {
-    survey_ended(context, update);
+    survey_ended(context, update);  // may clear the targets
   }
-  return target.reached;
 }
 
 void on_survey_timer(Context& context, Update& update) {

@@ -70,8 +70,12 @@ HttpResponse problem_answer(const Error& error, std::string_view instance, std::
   return out;
 }
 
-HttpResponse error_answer(int status, std::string_view text) { return json_answer(status, json::object{{"error", text}}); }
-HttpResponse detail_answer(int status, std::string_view text) { return json_answer(status, json::object{{"detail", text}}); }
+HttpResponse error_answer(int status, std::string_view text) {
+  return json_answer(status, json::object{{"error", text}});
+}
+HttpResponse detail_answer(int status, std::string_view text) {
+  return json_answer(status, json::object{{"detail", text}});
+}
 
 json::array text_list(const std::vector<std::string>& texts) {
   json::array out;

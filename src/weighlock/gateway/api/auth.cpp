@@ -25,10 +25,12 @@ AuthOutcome check_bearer(const HttpRequest& request, std::string_view key) {
   const std::size_t blank = value.find(' ');
   if (blank == std::string_view::npos) return AuthOutcome::missing;
   std::string scheme(value.substr(0, blank));
-  std::transform(scheme.begin(), scheme.end(), scheme.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(scheme.begin(), scheme.end(), scheme.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const std::string_view token = trimmed(value.substr(blank + 1));
   if (scheme != "bearer" || token.empty()) return AuthOutcome::missing;
-  if (std::any_of(token.begin(), token.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; })) return AuthOutcome::wrong;
+  if (std::any_of(token.begin(), token.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }))
+    return AuthOutcome::wrong;
   // The length may leak; the bytes may not.
   const bool same = token.size() == key.size() && CRYPTO_memcmp(token.data(), key.data(), key.size()) == 0;
   return same ? AuthOutcome::ok : AuthOutcome::wrong;

@@ -1,4 +1,5 @@
-// The routes of AReaL's Python gateway, for its unmodified clients: same paths, bodies and statuses, more truth in the texts.
+// The routes of AReaL's Python gateway, for its unmodified clients: same paths, bodies and statuses, more truth in the
+// texts.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -25,14 +26,17 @@ std::optional<HttpResponse> refuse(const ApiContext& context, const LaxBody& bod
   return std::nullopt;
 }
 
-HttpResponse pair_not_found(const std::string& name) { return error_answer(404, fmt::format("Pair '{}' not found", name)); }
+HttpResponse pair_not_found(const std::string& name) {
+  return error_answer(404, fmt::format("Pair '{}' not found", name));
+}
 
 HttpResponse failure_answer(const Error& error) {
   const int status = info(error.code).http_status;
   return error_answer(status < 400 ? 500 : status, error.text());
 }
 
-// --- connect ---------------------------------------------------------------------------------------------------------------
+// --- connect
+// ---------------------------------------------------------------------------------------------------------------
 
 struct ConnectBody {
   std::string pair_name;
@@ -68,14 +72,18 @@ std::optional<HttpResponse> refuse_connect(const ConnectBody& body) {
   if (body.colocate) return error_answer(400, "colocate=true is not carried by this release; use mode='disk'");
   if (body.mode == "disk") {
     if (body.save_path.empty()) return error_answer(400, "save_path is required when mode='disk'");
-    if (!body.save_path.starts_with('/')) return error_answer(400, "save_path must be an absolute path when mode='disk'");
+    if (!body.save_path.starts_with('/'))
+      return error_answer(400, "save_path must be an absolute path when mode='disk'");
     if (body.use_lora && body.lora_name.empty()) return error_answer(400, "lora_name is required when use_lora=True");
     if (body.use_lora) return error_answer(400, "use_lora=true is not carried by this release; full models are");
     return std::nullopt;
   }
   if (body.mode == "awex" && body.use_lora)
-    return error_answer(400, "awex weight update does not support LoRA; set actor.weight_update_mode=disk in your config.");
-  if (body.mode == "awex") return error_answer(400, "mode='awex' is not carried by this release; set actor.weight_update_mode=disk in your config");
+    return error_answer(400,
+                        "awex weight update does not support LoRA; set actor.weight_update_mode=disk in your config.");
+  if (body.mode == "awex")
+    return error_answer(400,
+                        "mode='awex' is not carried by this release; set actor.weight_update_mode=disk in your config");
   return error_answer(400, fmt::format("mode must be 'awex' or 'disk', not '{}'", body.mode.substr(0, 100)));
 }
 
@@ -83,16 +91,20 @@ std::optional<FieldError> make_spec(const ApiContext& context, const ConnectBody
   if (auto failure = check_pair_name(body.pair_name)) return failure;
   spec.name = body.pair_name;
   spec.save_path = body.save_path;
-  if (Status status = context.confinement.check_directory(body.save_path, "save_path"); !status) return FieldError{"save_path", status.error()};
-  if (auto failure = read_urls(body.train_worker_urls, "train_worker_urls", limits::kTrainersPerPairMax, context.confinement, spec.trainer_urls))
+  if (Status status = context.confinement.check_directory(body.save_path, "save_path"); !status)
+    return FieldError{"save_path", status.error()};
+  if (auto failure = read_urls(body.train_worker_urls, "train_worker_urls", limits::kTrainersPerPairMax,
+                               context.confinement, spec.trainer_urls))
     return failure;
   std::vector<std::string> workers;
-  if (auto failure = read_urls(body.inference_worker_urls, "inference_worker_urls", limits::kWorkersPerPairMax, context.confinement, workers))
+  if (auto failure = read_urls(body.inference_worker_urls, "inference_worker_urls", limits::kWorkersPerPairMax,
+                               context.confinement, workers))
     return failure;
   Settings settings;
   settings.policy = context.settings.policy;
   if (!body.settings.is_null()) {
-    if (auto failure = read_settings(body.settings, "settings", SettingsPlace::compatible_connect, settings)) return failure;
+    if (auto failure = read_settings(body.settings, "settings", SettingsPlace::compatible_connect, settings))
+      return failure;
   }
   spec.policy = settings.policy;
   spec.save_trigger = settings.save_trigger.value_or(SaveTrigger::all);
@@ -105,8 +117,9 @@ std::string blocker_text(const ApiContext& context, const std::string& name) {
   const Pair* pair = context.find_pair(name);
   const Update* update = pair ? context.find_update(pair->active) : nullptr;
   if (!update) return fmt::format("pair '{}' is still being changed", name);
-  return fmt::format("update {} of pair '{}' (v{}) is still in {}; it is waited for, and the change takes effect when it ends", update->id, name,
-                     update->version.version, protocol::name(update->state));
+  return fmt::format(
+      "update {} of pair '{}' (v{}) is still in {}; it is waited for, and the change takes effect when it ends",
+      update->id, name, update->version.version, protocol::name(update->state));
 }
 
 void connect(ApiContext& context, RouteRequest request, Responder responder) {
@@ -121,12 +134,14 @@ void connect(ApiContext& context, RouteRequest request, Responder responder) {
   event.token = pending->when_replied([pending, name = read.pair_name](const Reply& reply) {
     pending->answer(reply.error ? failure_answer(*reply.error) : json_answer(200, json::object{{"pair_name", name}}));
   });
-  pending->deadline(context.settings.reply_by,
-                    [pending, name = read.pair_name] { pending->answer(error_answer(409, blocker_text(pending->context(), name))); });
+  pending->deadline(context.settings.reply_by, [pending, name = read.pair_name] {
+    pending->answer(error_answer(409, blocker_text(pending->context(), name)));
+  });
   context.driver.post(std::move(event));
 }
 
-// --- update_weights --------------------------------------------------------------------------------------------------------
+// --- update_weights
+// --------------------------------------------------------------------------------------------------------
 
 struct Asked {
   std::string pair;
@@ -144,7 +159,8 @@ json::object outcome_body(const Asked& asked, bool ok, json::value error) {
   return out;
 }
 
-HttpResponse transfer_error(const ApiContext& context, const Asked& asked, std::string_view text, const Update* update) {
+HttpResponse transfer_error(const ApiContext& context, const Asked& asked, std::string_view text,
+                            const Update* update) {
   json::object out = outcome_body(asked, false, json::string(text));
   if (update) {
     out["update_id"] = update->id;
@@ -157,9 +173,13 @@ HttpResponse transfer_error(const ApiContext& context, const Asked& asked, std::
 
 HttpResponse ended_answer(const ApiContext& context, const Asked& asked, const UpdateId& id) {
   const Update* update = context.find_update(id);
-  if (!update) return transfer_error(context, asked, fmt::format("pair '{}' v{}: its outcome is no longer remembered", asked.pair, asked.version), nullptr);
+  if (!update)
+    return transfer_error(context, asked,
+                          fmt::format("pair '{}' v{}: its outcome is no longer remembered", asked.pair, asked.version),
+                          nullptr);
   const bool degraded = update->state == UpdateState::degraded;
-  if (update->state != UpdateState::succeeded && !degraded) return transfer_error(context, asked, ended_text(context.state(), *update), update);
+  if (update->state != UpdateState::succeeded && !degraded)
+    return transfer_error(context, asked, ended_text(context.state(), *update), update);
   json::object out = outcome_body(asked, true, nullptr);
   out["update_id"] = update->id;
   out["degraded"] = degraded;
@@ -172,7 +192,9 @@ HttpResponse ended_answer(const ApiContext& context, const Asked& asked, const U
 void accepted(const std::shared_ptr<PendingAnswer>& pending, const Asked& asked, const Reply& reply, UpdateId& id) {
   if (reply.error) return pending->answer(transfer_error(pending->context(), asked, reply.error->text(), nullptr));
   id = reply.update;
-  pending->when_ended(reply.update, [pending, asked, ended = reply.update] { pending->answer(ended_answer(pending->context(), asked, ended)); });
+  pending->when_ended(reply.update, [pending, asked, ended = reply.update] {
+    pending->answer(ended_answer(pending->context(), asked, ended));
+  });
 }
 
 void update_weights(ApiContext& context, RouteRequest request, Responder responder) {
@@ -185,25 +207,29 @@ void update_weights(ApiContext& context, RouteRequest request, Responder respond
   if (!pair) return responder.respond(pair_not_found(asked.pair));
   using Limits = std::numeric_limits<std::int64_t>;
   if (asked.version == Limits::max() || asked.version == Limits::min())
-    return responder.respond(transfer_error(context, asked, fmt::format("pair '{}': the version doesn't fit in 64 bits", asked.pair), nullptr));
+    return responder.respond(transfer_error(
+        context, asked, fmt::format("pair '{}': the version doesn't fit in 64 bits", asked.pair), nullptr));
   const auto pending = PendingAnswer::make(context, std::move(responder));
   const auto id = std::make_shared<UpdateId>();
   RequestUpdate event;
   event.pair = asked.pair;
   event.version = asked.version;
   event.policy = pair->spec.policy;
-  event.token = pending->when_replied([pending, asked, id](const Reply& reply) { accepted(pending, asked, reply, *id); });
+  event.token =
+      pending->when_replied([pending, asked, id](const Reply& reply) { accepted(pending, asked, reply, *id); });
   pending->deadline(context.settings.reply_by, [pending, asked, id] {
     const ApiContext& here = pending->context();
     const Update* update = here.find_update(*id);
-    const std::string text = update ? running_text(*update, here.loop.now() - pending->began())
-                                    : fmt::format("pair '{}' v{}: not accepted yet; committed: false", asked.pair, asked.version);
+    const std::string text =
+        update ? running_text(*update, here.loop.now() - pending->began())
+               : fmt::format("pair '{}' v{}: not accepted yet; committed: false", asked.pair, asked.version);
     pending->answer(transfer_error(here, asked, text, update));
   });
   context.driver.post(std::move(event));
 }
 
-// --- disconnect ------------------------------------------------------------------------------------------------------------
+// --- disconnect
+// ------------------------------------------------------------------------------------------------------------
 
 void disconnect(ApiContext& context, RouteRequest request, Responder responder) {
   LaxBody body(request.http);
@@ -220,7 +246,8 @@ void disconnect(ApiContext& context, RouteRequest request, Responder responder) 
     if (!reply.abandoned.empty()) out["abandoned"] = text_list(reply.abandoned);
     pending->answer(json_answer(200, out));
   });
-  pending->deadline(context.settings.reply_by, [pending, name] { pending->answer(error_answer(409, blocker_text(pending->context(), name))); });
+  pending->deadline(context.settings.reply_by,
+                    [pending, name] { pending->answer(error_answer(409, blocker_text(pending->context(), name))); });
   context.driver.post(std::move(event));
 }
 
@@ -230,9 +257,12 @@ void add_compat_routes(Router& router, ApiContext& context) {
   router.add("GET", "/health", [](const RouteRequest&, const Responder& responder) {
     responder.respond(json_answer(200, json::object{{"status", "healthy"}}));
   });
-  router.add("POST", "/connect", [&context](RouteRequest r, Responder a) { connect(context, std::move(r), std::move(a)); });
-  router.add("POST", "/update_weights", [&context](RouteRequest r, Responder a) { update_weights(context, std::move(r), std::move(a)); });
-  router.add("POST", "/disconnect", [&context](RouteRequest r, Responder a) { disconnect(context, std::move(r), std::move(a)); });
+  router.add("POST", "/connect",
+             [&context](RouteRequest r, Responder a) { connect(context, std::move(r), std::move(a)); });
+  router.add("POST", "/update_weights",
+             [&context](RouteRequest r, Responder a) { update_weights(context, std::move(r), std::move(a)); });
+  router.add("POST", "/disconnect",
+             [&context](RouteRequest r, Responder a) { disconnect(context, std::move(r), std::move(a)); });
 }
 
 }  // namespace weighlock

@@ -56,7 +56,8 @@ void PendingAnswer::when_ended(const protocol::UpdateId& update, std::function<v
 }
 
 protocol::ReplyToken PendingAnswer::when_replied(std::function<void(const protocol::Reply&)> then) {
-  return context_.waiters.on_reply([self = shared_from_this(), then = std::move(then)](const protocol::Reply& reply) { then(reply); });
+  return context_.waiters.on_reply(
+      [self = shared_from_this(), then = std::move(then)](const protocol::Reply& reply) { then(reply); });
 }
 
 std::optional<HttpResponse> refuse_key(const ApiContext& context, const RouteRequest& request) {
@@ -71,16 +72,20 @@ WaitAsked read_wait(const RouteRequest& request) {
   double seconds = 0;
   const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), seconds);
   if (failure != std::errc{} || end != text->data() + text->size() || !(seconds >= 0 && seconds <= kWaitSecondsMax)) {
-    Error error{ErrorCode::invalid_argument, fmt::format("wait: must be seconds from 0 to {}, not '{}'", kWaitSecondsMax, text->substr(0, 50))};
+    Error error{ErrorCode::invalid_argument,
+                fmt::format("wait: must be seconds from 0 to {}, not '{}'", kWaitSecondsMax, text->substr(0, 50))};
     return {std::nullopt, FieldError{"wait", std::move(error)}};
   }
   return {Milliseconds(std::llround(seconds * 1000)), std::nullopt};
 }
 
-Result<json::value> read_body(const RouteRequest& request) { return parse_json(request.http.body, "request body"); }
+Result<json::value> read_body(const RouteRequest& request) {
+  return parse_json(request.http.body, "request body");
+}
 
 HttpResponse no_such(std::string_view kind, std::string_view name, const RouteRequest& request) {
-  return problem_answer(Error{ErrorCode::not_found, fmt::format("{} '{}' not found", kind, name.substr(0, 300))}, request.path);
+  return problem_answer(Error{ErrorCode::not_found, fmt::format("{} '{}' not found", kind, name.substr(0, 300))},
+                        request.path);
 }
 
 }  // namespace weighlock

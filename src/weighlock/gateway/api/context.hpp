@@ -14,8 +14,8 @@
 #include "weighlock/gateway/metrics.hpp"
 #include "weighlock/gateway/readiness.hpp"
 #include "weighlock/gateway/views.hpp"
-#include "weighlock/gateway/wall_clock.hpp"
 #include "weighlock/gateway/waiters.hpp"
+#include "weighlock/gateway/wall_clock.hpp"
 #include "weighlock/journal/journal.hpp"
 #include "weighlock/protocol/driver.hpp"
 #include "weighlock/runtime/pool.hpp"
@@ -24,9 +24,9 @@ namespace weighlock {
 
 struct ApiSettings {
   std::string admin_api_key;
-  protocol::Policy policy;             // defaults of new pairs
-  Milliseconds reply_by{280'000};      // below the compatible client's 300 s
-  int compat_error_status = 200;       // of a failed transfer
+  protocol::Policy policy;         // defaults of new pairs
+  Milliseconds reply_by{280'000};  // below the compatible client's 300 s
+  int compat_error_status = 200;   // of a failed transfer
 };
 
 struct ApiContext {
@@ -51,8 +51,8 @@ struct ApiContext {
   const protocol::Update* find_update(const protocol::UpdateId& id) const;
 };
 
-// A request that waits: for the machine's reply, an update's end, or its own deadline, whichever comes first. Kept alive by
-// what it waits for.
+// A request that waits: for the machine's reply, an update's end, or its own deadline, whichever comes first. Kept
+// alive by what it waits for.
 class PendingAnswer : public std::enable_shared_from_this<PendingAnswer> {
  public:
   static std::shared_ptr<PendingAnswer> make(ApiContext& context, Responder responder);

@@ -1,5 +1,5 @@
-// GET /v1/events: the journal as server-sent events. An event's id is its record's number, so a client that comes back with
-// Last-Event-ID misses nothing.
+// GET /v1/events: the journal as server-sent events. An event's id is its record's number, so a client that comes back
+// with Last-Event-ID misses nothing.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -10,14 +10,20 @@
 namespace weighlock {
 namespace {
 
-constexpr std::size_t kBatch = 256;                  // records a read; the journal's lock is held that long
-constexpr Milliseconds kHeartbeat{15'000};           // proxies cut connections that say nothing for a minute
-constexpr std::size_t kStreamsMax = 256;             // each reads every record
+constexpr std::size_t kBatch = 256;         // records a read; the journal's lock is held that long
+constexpr Milliseconds kHeartbeat{15'000};  // proxies cut connections that say nothing for a minute
+constexpr std::size_t kStreamsMax = 256;    // each reads every record
 
 class EventStream : public std::enable_shared_from_this<EventStream> {
  public:
-  EventStream(ApiContext& context, Responder responder, std::int64_t next, std::string pair, std::shared_ptr<std::size_t> count)
-      : context_(context), alive_(context.alive), responder_(std::move(responder)), next_(next), pair_(std::move(pair)), count_(std::move(count)) {
+  EventStream(ApiContext& context, Responder responder, std::int64_t next, std::string pair,
+              std::shared_ptr<std::size_t> count)
+      : context_(context),
+        alive_(context.alive),
+        responder_(std::move(responder)),
+        next_(next),
+        pair_(std::move(pair)),
+        count_(std::move(count)) {
     ++*count_;
   }
   ~EventStream() { --*count_; }
@@ -78,10 +84,12 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
     for (const JournalEntry& entry : *entries) {
       next_ = entry.number + 1;
       if (!pair_.empty() && entry.record.pair != pair_) continue;
-      json::object data{{"number", entry.number}, {"time", rfc3339(entry.wall_ms)}, {"kind", protocol::name(entry.record.kind)},
-                        {"pair", entry.record.pair}, {"update", entry.record.update}, {"worker", entry.record.worker},
-                        {"body", entry.record.body}};
-      out += fmt::format("id: {}\nevent: {}\ndata: {}\n\n", entry.number, protocol::name(entry.record.kind), json::serialize(data));
+      json::object data{
+          {"number", entry.number},    {"time", rfc3339(entry.wall_ms)}, {"kind", protocol::name(entry.record.kind)},
+          {"pair", entry.record.pair}, {"update", entry.record.update},  {"worker", entry.record.worker},
+          {"body", entry.record.body}};
+      out += fmt::format("id: {}\nevent: {}\ndata: {}\n\n", entry.number, protocol::name(entry.record.kind),
+                         json::serialize(data));
     }
     if (!out.empty()) responder_.write(std::move(out));
     pump();
@@ -99,26 +107,35 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
   Loop::TimerId timer_ = 0;
 };
 
-void events(ApiContext& context, const RouteRequest& request, Responder responder, const std::shared_ptr<std::size_t>& count) {
+void events(ApiContext& context, const RouteRequest& request, Responder responder,
+            const std::shared_ptr<std::size_t>& count) {
   if (*count >= kStreamsMax)
-    return responder.respond(problem_answer(Error{ErrorCode::queue_full, fmt::format("{} event streams are open; at most {} are served", *count, kStreamsMax)}, request.path));
+    return responder.respond(
+        problem_answer(Error{ErrorCode::queue_full,
+                             fmt::format("{} event streams are open; at most {} are served", *count, kStreamsMax)},
+                       request.path));
   std::string after(header(request.http.headers, "last-event-id"));
   if (after.empty()) after = request.query_value("after").value_or("");
   std::int64_t seen = context.journal.last_number();
   if (!after.empty()) {
     const auto [end, failure] = std::from_chars(after.data(), after.data() + after.size(), seen);
     if (failure != std::errc{} || end != after.data() + after.size() || seen < 0)
-      return responder.respond(problem_answer(Error{ErrorCode::invalid_argument, "Last-Event-ID: must be the number of a record"}, request.path, "Last-Event-ID"));
+      return responder.respond(
+          problem_answer(Error{ErrorCode::invalid_argument, "Last-Event-ID: must be the number of a record"},
+                         request.path, "Last-Event-ID"));
   }
-  std::make_shared<EventStream>(context, std::move(responder), seen + 1, request.query_value("pair").value_or(""), count)->start();
+  std::make_shared<EventStream>(context, std::move(responder), seen + 1, request.query_value("pair").value_or(""),
+                                count)
+      ->start();
 }
 
 }  // namespace
 
 void add_event_routes(Router& router, ApiContext& context) {
-  router.add("GET", "/v1/events", [&context, count = std::make_shared<std::size_t>(0)](const RouteRequest& r, Responder a) {
-    events(context, r, std::move(a), count);
-  });
+  router.add("GET", "/v1/events",
+             [&context, count = std::make_shared<std::size_t>(0)](const RouteRequest& r, Responder a) {
+               events(context, r, std::move(a), count);
+             });
 }
 
 }  // namespace weighlock

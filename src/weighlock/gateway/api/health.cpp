@@ -9,7 +9,8 @@ void add_health_routes(Router& router, ApiContext& context) {
     responder.respond(json_answer(200, json::object{{"status", "ok"}}));
   });
   router.add("GET", "/readyz", [&context](const RouteRequest&, const Responder& responder) {
-    responder.respond(json_answer(context.stopping ? 503 : 200, json::object{{"status", context.stopping ? "stopping" : "ready"}}));
+    responder.respond(
+        json_answer(context.stopping ? 503 : 200, json::object{{"status", context.stopping ? "stopping" : "ready"}}));
   });
   router.add("GET", "/metrics", [&context](const RouteRequest&, const Responder& responder) {
     HttpResponse out;

@@ -14,7 +14,8 @@ namespace {
 bool is_json(std::string_view type) {
   if (type.empty()) return true;
   std::string lower(type.substr(0, type.find(';')));
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   while (!lower.empty() && lower.back() == ' ') lower.pop_back();
   return lower == "application/json" || (lower.starts_with("application/") && lower.ends_with("+json"));
 }
@@ -24,7 +25,8 @@ std::int64_t position_in(std::string_view message) {
   constexpr std::string_view kBefore = "at byte ";
   const std::size_t at = message.find(kBefore);
   std::int64_t out = 0;
-  if (at != std::string_view::npos) std::from_chars(message.data() + at + kBefore.size(), message.data() + message.size(), out);
+  if (at != std::string_view::npos)
+    std::from_chars(message.data() + at + kBefore.size(), message.data() + message.size(), out);
   return out;
 }
 
@@ -42,12 +44,15 @@ Parsed whole_from_text(std::string_view text, std::int64_t& out) {
   if (text.starts_with('+')) text.remove_prefix(1);
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), out);
   if (text.empty() || end != text.data() + text.size()) return Parsed::not_a_number;
-  return failure == std::errc::result_out_of_range ? Parsed::too_large : failure == std::errc{} ? Parsed::ok : Parsed::not_a_number;
+  return failure == std::errc::result_out_of_range ? Parsed::too_large
+         : failure == std::errc{}                  ? Parsed::ok
+                                                   : Parsed::not_a_number;
 }
 
 std::optional<bool> flag_from_text(std::string_view text) {
   std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (const char* yes : {"1", "on", "t", "true", "y", "yes"}) {
     if (lower == yes) return true;
   }
@@ -64,7 +69,9 @@ std::int64_t nearest_whole(double value) {
   return static_cast<std::int64_t>(value);
 }
 
-json::array at(std::string_view key) { return {"body", json::string(key)}; }
+json::array at(std::string_view key) {
+  return {"body", json::string(key)};
+}
 
 }  // namespace
 
@@ -74,7 +81,9 @@ LaxBody::LaxBody(const HttpRequest& request) {
   if (!request.body.empty() && is_json(header(request.headers, "content-type"))) {
     Result<json::value> parsed = parse_json(request.body, "request body");
     if (!parsed) {
-      json::object failure{{"type", "json_invalid"}, {"loc", {"body", position_in(parsed.error().message)}}, {"msg", "JSON decode error"}};
+      json::object failure{{"type", "json_invalid"},
+                           {"loc", {"body", position_in(parsed.error().message)}},
+                           {"msg", "JSON decode error"}};
       failure["input"] = json::object{};
       failure["ctx"] = {{"error", parsed.error().message}};
       failures_.push_back(std::move(failure));
@@ -90,7 +99,8 @@ LaxBody::LaxBody(const HttpRequest& request) {
   } else if (value.is_null()) {
     fail("missing", {"body"}, "Field required", nullptr);
   } else {
-    fail("model_attributes_type", {"body"}, "Input should be a valid dictionary or object to extract fields from", std::move(value));
+    fail("model_attributes_type", {"body"}, "Input should be a valid dictionary or object to extract fields from",
+         std::move(value));
   }
 }
 
@@ -110,7 +120,9 @@ const json::value* LaxBody::member(std::string_view key, bool required) {
   return value;
 }
 
-const json::value* LaxBody::any(std::string_view key) const { return object_.if_contains(key); }
+const json::value* LaxBody::any(std::string_view key) const {
+  return object_.if_contains(key);
+}
 
 bool LaxBody::text_item(const json::value& value, json::array where, std::string& out) {
   if (!value.is_string()) {
@@ -165,7 +177,8 @@ std::int64_t LaxBody::whole(std::string_view key, std::optional<std::int64_t> ot
     const Parsed parsed = whole_from_text(text, out);
     if (parsed == Parsed::ok) return out;
     if (parsed == Parsed::too_large)
-      return text.find('-') == std::string_view::npos ? std::numeric_limits<std::int64_t>::max() : std::numeric_limits<std::int64_t>::min();
+      return text.find('-') == std::string_view::npos ? std::numeric_limits<std::int64_t>::max()
+                                                      : std::numeric_limits<std::int64_t>::min();
     fail("int_parsing", at(key), "Input should be a valid integer, unable to parse string as an integer", *value);
     return 0;
   }
@@ -178,8 +191,10 @@ bool LaxBody::flag(std::string_view key, bool otherwise) {
   if (!value) return otherwise;
   if (value->is_bool()) return value->get_bool();
   std::optional<bool> read;
-  if (value->is_string()) read = flag_from_text(std::string_view(value->get_string()));
-  else if (value->is_number() && (value->to_number<double>() == 0 || value->to_number<double>() == 1)) read = value->to_number<double>() == 1;
+  if (value->is_string())
+    read = flag_from_text(std::string_view(value->get_string()));
+  else if (value->is_number() && (value->to_number<double>() == 0 || value->to_number<double>() == 1))
+    read = value->to_number<double>() == 1;
   else if (!value->is_number()) {
     fail("bool_type", at(key), "Input should be a valid boolean", *value);
     return otherwise;

@@ -1,6 +1,7 @@
 // Bodies of the compatible API: read as pydantic 2 reads them in its lax mode, refused with the same words.
 //
-// Pure. Extra keys are ignored here (a client of the Python gateway may send some); duplicates, NaN and Infinity are refused.
+// Pure. Extra keys are ignored here (a client of the Python gateway may send some); duplicates, NaN and Infinity are
+// refused.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@ void list_pairs(const ApiContext& context, const Responder& responder) {
 }
 
 // Answers when the pair's committed version has reached `least`, or with what there is when the wait is over.
-void wait_for_version(ApiContext& context, const std::string& name, std::int64_t least, Milliseconds wait, Responder responder, const std::string& path) {
+void wait_for_version(ApiContext& context, const std::string& name, std::int64_t least, Milliseconds wait,
+                      Responder responder, const std::string& path) {
   const auto pending = PendingAnswer::make(context, std::move(responder));
   const auto waiting = std::make_shared<Waiters::WaitId>(0);
   const auto look = [pending, waiting, name, least, path](bool give_up) {
@@ -28,7 +29,9 @@ void wait_for_version(ApiContext& context, const std::string& name, std::int64_t
     const bool reached = pair && pair->committed && pair->committed->version >= least;
     if (!reached && pair && !give_up) return;
     here.waiters.forget(*waiting);
-    if (!pair) return pending->answer(problem_answer(Error{ErrorCode::not_found, fmt::format("pair '{}' was removed", name)}, path));
+    if (!pair)
+      return pending->answer(
+          problem_answer(Error{ErrorCode::not_found, fmt::format("pair '{}' was removed", name)}, path));
     pending->answer(json_answer(200, pair_view(here.view(), *pair)));
   };
   look(false);
@@ -48,7 +51,9 @@ void get_pair(ApiContext& context, const RouteRequest& request, Responder respon
   std::int64_t least = 0;
   const auto [end, failure] = std::from_chars(least_text->data(), least_text->data() + least_text->size(), least);
   if (failure != std::errc{} || end != least_text->data() + least_text->size())
-    return responder.respond(problem_answer(Error{ErrorCode::invalid_argument, "committed_at_least: must be a version number"}, request.path, "committed_at_least"));
+    return responder.respond(
+        problem_answer(Error{ErrorCode::invalid_argument, "committed_at_least: must be a version number"}, request.path,
+                       "committed_at_least"));
   wait_for_version(context, name, least, *asked.wait, std::move(responder), request.path);
 }
 
@@ -59,22 +64,29 @@ void put_pair(ApiContext& context, const RouteRequest& request, Responder respon
   if (!body) return responder.respond(problem_answer(body.error(), request.path));
   PairBody read;
   read.spec.policy = context.settings.policy;
-  if (auto failure = read_pair_body(*body, name, context.confinement, read)) return responder.respond(problem_answer(*failure, request.path));
+  if (auto failure = read_pair_body(*body, name, context.confinement, read))
+    return responder.respond(problem_answer(*failure, request.path));
   const bool is_new = !context.find_pair(name);
   const auto pending = PendingAnswer::make(context, std::move(responder));
   ConnectPair event;
   event.spec = std::move(read.spec);
   event.new_lineage = is_new;
-  event.token = pending->when_replied([pending, is_new, name, keys = std::move(read.credentials), path = request.path](const Reply& reply) {
-    ApiContext& here = pending->context();
-    if (reply.error) return pending->answer(problem_answer(*reply.error, path));
-    for (const auto& [url, credentials] : keys) here.credentials.set(url, credentials);
-    const Pair* pair = here.find_pair(name);
-    if (!pair) return pending->answer(problem_answer(Error{ErrorCode::not_found, fmt::format("pair '{}' was removed meanwhile", name)}, path));
-    pending->answer(json_answer(is_new ? 201 : 200, pair_view(here.view(), *pair)));
-  });
+  event.token = pending->when_replied(
+      [pending, is_new, name, keys = std::move(read.credentials), path = request.path](const Reply& reply) {
+        ApiContext& here = pending->context();
+        if (reply.error) return pending->answer(problem_answer(*reply.error, path));
+        for (const auto& [url, credentials] : keys) here.credentials.set(url, credentials);
+        const Pair* pair = here.find_pair(name);
+        if (!pair)
+          return pending->answer(
+              problem_answer(Error{ErrorCode::not_found, fmt::format("pair '{}' was removed meanwhile", name)}, path));
+        pending->answer(json_answer(is_new ? 201 : 200, pair_view(here.view(), *pair)));
+      });
   pending->deadline(context.settings.reply_by, [pending, name, path = request.path] {
-    pending->answer(problem_answer(Error{ErrorCode::conflict, fmt::format("pair '{}': its running update is waited for; the change takes effect when it ends", name)}, path));
+    pending->answer(problem_answer(
+        Error{ErrorCode::conflict,
+              fmt::format("pair '{}': its running update is waited for; the change takes effect when it ends", name)},
+        path));
   });
   context.driver.post(std::move(event));
 }
@@ -89,7 +101,10 @@ void delete_pair(ApiContext& context, const RouteRequest& request, Responder res
     pending->answer(json_answer(200, json::object{{"name", name}, {"abandoned", text_list(reply.abandoned)}}));
   });
   pending->deadline(context.settings.reply_by, [pending, name = event.pair, path = request.path] {
-    pending->answer(problem_answer(Error{ErrorCode::conflict, fmt::format("pair '{}': its running update is waited for; then it is removed", name)}, path));
+    pending->answer(
+        problem_answer(Error{ErrorCode::conflict,
+                             fmt::format("pair '{}': its running update is waited for; then it is removed", name)},
+                       path));
   });
   context.driver.post(std::move(event));
 }
@@ -98,9 +113,12 @@ void delete_pair(ApiContext& context, const RouteRequest& request, Responder res
 
 void add_pair_routes(Router& router, ApiContext& context) {
   router.add("GET", "/v1/pairs", [&context](const RouteRequest&, const Responder& a) { list_pairs(context, a); });
-  router.add("GET", "/v1/pairs/{pair}", [&context](const RouteRequest& r, Responder a) { get_pair(context, r, std::move(a)); });
-  router.add("PUT", "/v1/pairs/{pair}", [&context](const RouteRequest& r, Responder a) { put_pair(context, r, std::move(a)); });
-  router.add("DELETE", "/v1/pairs/{pair}", [&context](const RouteRequest& r, Responder a) { delete_pair(context, r, std::move(a)); });
+  router.add("GET", "/v1/pairs/{pair}",
+             [&context](const RouteRequest& r, Responder a) { get_pair(context, r, std::move(a)); });
+  router.add("PUT", "/v1/pairs/{pair}",
+             [&context](const RouteRequest& r, Responder a) { put_pair(context, r, std::move(a)); });
+  router.add("DELETE", "/v1/pairs/{pair}",
+             [&context](const RouteRequest& r, Responder a) { delete_pair(context, r, std::move(a)); });
 }
 
 }  // namespace weighlock

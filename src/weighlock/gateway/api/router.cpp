@@ -27,7 +27,8 @@ int hex_digit(char c) {
 std::string decoded(std::string_view text, bool plus_is_blank) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool escape = text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
     if (escape) {
       out.push_back(static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2])));
       i += 2;
@@ -44,7 +45,8 @@ bool fits(const std::string& pattern, const std::string& segment, std::map<std::
   const std::size_t close = pattern.find('}');
   const std::string_view tail = std::string_view(pattern).substr(close + 1);
   if (segment.size() <= tail.size() || !segment.ends_with(tail)) return false;
-  parameters[pattern.substr(1, close - 1)] = decoded(std::string_view(segment).substr(0, segment.size() - tail.size()), false);
+  parameters[pattern.substr(1, close - 1)] =
+      decoded(std::string_view(segment).substr(0, segment.size() - tail.size()), false);
   return true;
 }
 
@@ -53,7 +55,8 @@ std::map<std::string, std::string> read_query(std::string_view text) {
   if (text.empty()) return out;
   for (const std::string& item : split(text, '&')) {
     const std::size_t equals = item.find('=');
-    const std::string_view value = equals == std::string::npos ? std::string_view{} : std::string_view(item).substr(equals + 1);
+    const std::string_view value =
+        equals == std::string::npos ? std::string_view{} : std::string_view(item).substr(equals + 1);
     out[decoded(std::string_view(item).substr(0, equals), true)] = decoded(value, true);
   }
   return out;

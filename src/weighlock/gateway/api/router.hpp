@@ -1,7 +1,7 @@
 // Requests -> handlers. Loop thread only.
 //
-// A pattern is a path with "{name}" for one segment; a segment may end in ":verb" ("{id}:cancel"). Segments are matched before
-// they are percent-decoded, so an encoded slash stays inside its segment. A slash at the end is ignored.
+// A pattern is a path with "{name}" for one segment; a segment may end in ":verb" ("{id}:cancel"). Segments are matched
+// before they are percent-decoded, so an encoded slash stays inside its segment. A slash at the end is ignored.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace weighlock {
 
 struct RouteRequest {
   HttpRequest http;
-  std::string path;  // without the query, not decoded
+  std::string path;                               // without the query, not decoded
   std::map<std::string, std::string> parameters;  // decoded
   std::map<std::string, std::string> query;       // decoded; the last of equal names
 

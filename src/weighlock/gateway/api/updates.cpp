@@ -20,7 +20,8 @@ FieldError bad(std::string_view field, std::string_view what) {
   return FieldError{std::string(field), Error{ErrorCode::invalid_argument, fmt::format("{}: {}", field, what)}};
 }
 
-std::optional<FieldError> read_request(const ApiContext& context, const json::value& value, const Pair& pair, RequestUpdate& out) {
+std::optional<FieldError> read_request(const ApiContext& context, const json::value& value, const Pair& pair,
+                                       RequestUpdate& out) {
   const json::object* object = value.if_object();
   if (!object) return bad("body", "must be an object");
   if (auto unknown = unknown_key(*object, "", {"version", "lineage", "path", "deadline_s", "policy"})) return unknown;
@@ -36,7 +37,8 @@ std::optional<FieldError> read_request(const ApiContext& context, const json::va
   if (object->contains("path")) {
     const auto path = find_string(value, "path");
     if (!path) return bad("path", "must be the absolute path of a finished directory");
-    if (Status status = context.confinement.check_directory(*path, "path"); !status) return FieldError{"path", status.error()};
+    if (Status status = context.confinement.check_directory(*path, "path"); !status)
+      return FieldError{"path", status.error()};
     out.path = *path;
   }
   if (const json::value* policy = object->if_contains("policy")) {
@@ -47,7 +49,8 @@ std::optional<FieldError> read_request(const ApiContext& context, const json::va
   }
   if (const json::value* deadline = object->if_contains("deadline_s")) {
     const double seconds = deadline->is_number() ? deadline->to_number<double>() : -1;
-    if (!(seconds > 0 && seconds <= kDeadlineSecondsMax)) return bad("deadline_s", fmt::format("must be seconds, above 0 and at most {}", kDeadlineSecondsMax));
+    if (!(seconds > 0 && seconds <= kDeadlineSecondsMax))
+      return bad("deadline_s", fmt::format("must be seconds, above 0 and at most {}", kDeadlineSecondsMax));
     out.policy.deadlines.whole = Milliseconds(std::llround(seconds * 1000));
   }
   return std::nullopt;
@@ -56,7 +59,8 @@ std::optional<FieldError> read_request(const ApiContext& context, const json::va
 HttpResponse update_answer(const ApiContext& context, const UpdateId& id, int running_status, const std::string& path) {
   const Update* update = context.find_update(id);
   if (!update) return problem_answer(Error{ErrorCode::not_found, fmt::format("update '{}' not found", id)}, path);
-  HttpResponse out = json_answer(is_terminal(update->state) ? 200 : running_status, update_view(context.view(), *update));
+  HttpResponse out =
+      json_answer(is_terminal(update->state) ? 200 : running_status, update_view(context.view(), *update));
   out.headers.push_back({"Location", fmt::format("/v1/pairs/{}/updates/{}", update->pair, id)});
   return out;
 }
@@ -68,17 +72,21 @@ void start_update(ApiContext& context, const RouteRequest& request, Responder re
   Result<json::value> body = read_body(request);
   if (!body) return responder.respond(problem_answer(body.error(), request.path));
   RequestUpdate event;
-  if (auto failure = read_request(context, *body, *pair, event)) return responder.respond(problem_answer(*failure, request.path));
+  if (auto failure = read_request(context, *body, *pair, event))
+    return responder.respond(problem_answer(*failure, request.path));
   const WaitAsked asked = read_wait(request);
   if (asked.failure) return responder.respond(problem_answer(*asked.failure, request.path));
   event.key = header(request.http.headers, "idempotency-key");
   if (event.key.size() > limits::kNameBytesMax)
-    return responder.respond(problem_answer(bad("Idempotency-Key", fmt::format("at most {} bytes are taken", limits::kNameBytesMax)), request.path));
+    return responder.respond(problem_answer(
+        bad("Idempotency-Key", fmt::format("at most {} bytes are taken", limits::kNameBytesMax)), request.path));
   const auto pending = PendingAnswer::make(context, std::move(responder));
   event.token = pending->when_replied([pending, wait = asked.wait, path = request.path](const Reply& reply) {
     ApiContext& here = pending->context();
     if (reply.error) return pending->answer(problem_answer(*reply.error, path));
-    const auto answer = [pending, id = reply.update, path] { pending->answer(update_answer(pending->context(), id, 202, path)); };
+    const auto answer = [pending, id = reply.update, path] {
+      pending->answer(update_answer(pending->context(), id, 202, path));
+    };
     const Update* update = here.find_update(reply.update);
     if (!wait || *wait == Milliseconds(0) || !update) return answer();
     pending->when_ended(reply.update, answer);
@@ -103,13 +111,17 @@ void list_updates(const ApiContext& context, const RouteRequest& request, const 
   auto from = ids.begin();
   if (const auto cursor = request.query_value("cursor")) {
     from = std::find(ids.begin(), ids.end(), *cursor);
-    if (from == ids.end()) return responder.respond(problem_answer(bad("cursor", "is not an update that is remembered; start without one"), request.path));
+    if (from == ids.end())
+      return responder.respond(
+          problem_answer(bad("cursor", "is not an update that is remembered; start without one"), request.path));
   }
   std::size_t limit = kPage;
   if (const auto text = request.query_value("limit")) {
     const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), limit);
-    if (failure != std::errc{} || end != text->data() + text->size() || limit < 1 || limit > limits::kUpdatesRememberedMax)
-      return responder.respond(problem_answer(bad("limit", fmt::format("must be from 1 to {}", limits::kUpdatesRememberedMax)), request.path));
+    if (failure != std::errc{} || end != text->data() + text->size() || limit < 1 ||
+        limit > limits::kUpdatesRememberedMax)
+      return responder.respond(problem_answer(
+          bad("limit", fmt::format("must be from 1 to {}", limits::kUpdatesRememberedMax)), request.path));
   }
   json::array items;
   for (; from != ids.end() && items.size() < limit; ++from) {
@@ -127,7 +139,9 @@ void get_update(ApiContext& context, const RouteRequest& request, Responder resp
   const WaitAsked asked = read_wait(request);
   if (asked.failure) return responder.respond(problem_answer(*asked.failure, request.path));
   const auto pending = PendingAnswer::make(context, std::move(responder));
-  const auto answer = [pending, id, path = request.path] { pending->answer(update_answer(pending->context(), id, 200, path)); };
+  const auto answer = [pending, id, path = request.path] {
+    pending->answer(update_answer(pending->context(), id, 200, path));
+  };
   if (!asked.wait) return answer();
   pending->when_ended(id, answer);
   pending->deadline(*asked.wait, answer);
@@ -151,10 +165,14 @@ void cancel_update(ApiContext& context, const RouteRequest& request, Responder r
 }  // namespace
 
 void add_update_routes(Router& router, ApiContext& context) {
-  router.add("POST", "/v1/pairs/{pair}/updates", [&context](const RouteRequest& r, Responder a) { start_update(context, r, std::move(a)); });
-  router.add("GET", "/v1/pairs/{pair}/updates", [&context](const RouteRequest& r, const Responder& a) { list_updates(context, r, a); });
-  router.add("GET", "/v1/pairs/{pair}/updates/{update}", [&context](const RouteRequest& r, Responder a) { get_update(context, r, std::move(a)); });
-  router.add("POST", "/v1/pairs/{pair}/updates/{update}:cancel", [&context](const RouteRequest& r, Responder a) { cancel_update(context, r, std::move(a)); });
+  router.add("POST", "/v1/pairs/{pair}/updates",
+             [&context](const RouteRequest& r, Responder a) { start_update(context, r, std::move(a)); });
+  router.add("GET", "/v1/pairs/{pair}/updates",
+             [&context](const RouteRequest& r, const Responder& a) { list_updates(context, r, a); });
+  router.add("GET", "/v1/pairs/{pair}/updates/{update}",
+             [&context](const RouteRequest& r, Responder a) { get_update(context, r, std::move(a)); });
+  router.add("POST", "/v1/pairs/{pair}/updates/{update}:cancel",
+             [&context](const RouteRequest& r, Responder a) { cancel_update(context, r, std::move(a)); });
 }
 
 }  // namespace weighlock

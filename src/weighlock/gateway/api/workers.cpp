@@ -38,30 +38,38 @@ void readiness(ApiContext& context, const RouteRequest& request, Responder respo
     const std::string why = worker->cause ? worker->cause->message : std::string(name(worker->state));
     return responder.respond(readiness_answer(false, view, why));
   }
-  // Before its first update an "auto" worker hasn't been asked what it is: it may serve, and there is no way to read it.
+  // Before its first update an "auto" worker hasn't been asked what it is: it may serve, and there is no way to read
+  // it.
   if (!worker->dialect) return responder.respond(readiness_answer(true, view, ""));
-  context.readiness.read(worker->url, *worker->dialect, [responder, view = std::move(view)](const Readiness::Reading& reading) {
-    if (reading.refused) return responder.respond(readiness_answer(false, view, "unreachable: " + reading.text));
-    if (reading.paused) return responder.respond(readiness_answer(false, view, "the engine says that it is paused"));
-    responder.respond(readiness_answer(true, view, ""));
-  });
+  context.readiness.read(
+      worker->url, *worker->dialect, [responder, view = std::move(view)](const Readiness::Reading& reading) {
+        if (reading.refused) return responder.respond(readiness_answer(false, view, "unreachable: " + reading.text));
+        if (reading.paused)
+          return responder.respond(readiness_answer(false, view, "the engine says that it is paused"));
+        responder.respond(readiness_answer(true, view, ""));
+      });
 }
 
 // A changed list of workers is a changed pair: one event, the same rules of leaving and joining.
-void change_workers(ApiContext& context, PairSpec spec, std::map<std::string, Credentials> keys, const std::string& path, Responder responder) {
+void change_workers(ApiContext& context, PairSpec spec, std::map<std::string, Credentials> keys,
+                    const std::string& path, Responder responder) {
   const auto pending = PendingAnswer::make(context, std::move(responder));
   ConnectPair event;
   event.new_lineage = false;
   event.spec = std::move(spec);
-  event.token = pending->when_replied([pending, name = event.spec.name, keys = std::move(keys), path](const Reply& reply) {
-    ApiContext& here = pending->context();
-    if (reply.error) return pending->answer(problem_answer(*reply.error, path));
-    for (const auto& [url, credentials] : keys) here.credentials.set(url, credentials);
-    const Pair* pair = here.find_pair(name);
-    pending->answer(pair ? json_answer(200, pair_view(here.view(), *pair)) : problem_answer(Error{ErrorCode::not_found, "the pair was removed meanwhile"}, path));
-  });
+  event.token =
+      pending->when_replied([pending, name = event.spec.name, keys = std::move(keys), path](const Reply& reply) {
+        ApiContext& here = pending->context();
+        if (reply.error) return pending->answer(problem_answer(*reply.error, path));
+        for (const auto& [url, credentials] : keys) here.credentials.set(url, credentials);
+        const Pair* pair = here.find_pair(name);
+        pending->answer(pair ? json_answer(200, pair_view(here.view(), *pair))
+                             : problem_answer(Error{ErrorCode::not_found, "the pair was removed meanwhile"}, path));
+      });
   pending->deadline(context.settings.reply_by, [pending, path] {
-    pending->answer(problem_answer(Error{ErrorCode::conflict, "the pair's running update is waited for; the change takes effect when it ends"}, path));
+    pending->answer(problem_answer(
+        Error{ErrorCode::conflict, "the pair's running update is waited for; the change takes effect when it ends"},
+        path));
   });
   context.driver.post(std::move(event));
 }
@@ -74,7 +82,8 @@ void add_worker(ApiContext& context, const RouteRequest& request, Responder resp
   if (!body) return responder.respond(problem_answer(body.error(), request.path));
   PairBody changed;
   changed.spec = pair->spec;
-  if (auto failure = read_worker(*body, "worker", context.confinement, changed)) return responder.respond(problem_answer(*failure, request.path));
+  if (auto failure = read_worker(*body, "worker", context.confinement, changed))
+    return responder.respond(problem_answer(*failure, request.path));
   change_workers(context, std::move(changed.spec), std::move(changed.credentials), request.path, std::move(responder));
 }
 
@@ -86,17 +95,22 @@ void remove_worker(ApiContext& context, const RouteRequest& request, Responder r
   PairSpec spec = pair->spec;
   std::erase_if(spec.workers, [&](const WorkerSpec& one) { return one.url == worker->url; });
   if (spec.workers.empty())
-    return responder.respond(problem_answer(Error{ErrorCode::conflict, "it is the pair's last worker; remove the pair instead"}, request.path));
+    return responder.respond(problem_answer(
+        Error{ErrorCode::conflict, "it is the pair's last worker; remove the pair instead"}, request.path));
   change_workers(context, std::move(spec), {}, request.path, std::move(responder));
 }
 
 }  // namespace
 
 void add_worker_routes(Router& router, ApiContext& context) {
-  router.add("GET", "/v1/pairs/{pair}/workers", [&context](const RouteRequest& r, const Responder& a) { list_workers(context, r, a); });
-  router.add("GET", "/v1/pairs/{pair}/workers/{worker}/ready", [&context](const RouteRequest& r, Responder a) { readiness(context, r, std::move(a)); });
-  router.add("POST", "/v1/pairs/{pair}/workers:add", [&context](const RouteRequest& r, Responder a) { add_worker(context, r, std::move(a)); });
-  router.add("POST", "/v1/pairs/{pair}/workers/{worker}:remove", [&context](const RouteRequest& r, Responder a) { remove_worker(context, r, std::move(a)); });
+  router.add("GET", "/v1/pairs/{pair}/workers",
+             [&context](const RouteRequest& r, const Responder& a) { list_workers(context, r, a); });
+  router.add("GET", "/v1/pairs/{pair}/workers/{worker}/ready",
+             [&context](const RouteRequest& r, Responder a) { readiness(context, r, std::move(a)); });
+  router.add("POST", "/v1/pairs/{pair}/workers:add",
+             [&context](const RouteRequest& r, Responder a) { add_worker(context, r, std::move(a)); });
+  router.add("POST", "/v1/pairs/{pair}/workers/{worker}:remove",
+             [&context](const RouteRequest& r, Responder a) { remove_worker(context, r, std::move(a)); });
 }
 
 }  // namespace weighlock
