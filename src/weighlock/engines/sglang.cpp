@@ -171,7 +171,10 @@ class Talk final : public Exchange {
     return ask(get("/model_info", Key::api), [this](const Answer& answer) -> Turn {
       Outcome outcome = judge(read_state, answer);
       if (!outcome.ok()) return outcome;
-      reading_.label = find_string(*answer.json, "weight_version").value_or("");
+      const auto label = find_string(*answer.json, "weight_version");
+      if (!label)
+        return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
+      reading_.label = *label;
       reading_.model_path = find_string(*answer.json, "model_path").value_or("");
       return ask(get("/ready", Key::api), [this](const Answer& ready) -> Turn {
         reading_.paused = ready.status == 503;

@@ -197,7 +197,10 @@ class Talk final : public Exchange {
     return ask(get("/weight_info", Key::admin), [this](const Answer& answer) -> Turn {
       Outcome outcome = judge(read_state, answer);
       if (!outcome.ok()) return outcome;
-      reading_.label = find_string(*answer.json, "weight_version").value_or("");
+      const auto label = find_string(*answer.json, "weight_version");
+      if (!label)
+        return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
+      reading_.label = *label;
       return read_start_time();
     });
   }

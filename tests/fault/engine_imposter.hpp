@@ -1,0 +1,86 @@
+// Imposters of SGLang and vLLM: the control routes of a disk update, with the literal bodies of the released engines.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "imposter.hpp"
+#include "weighlock/core/operation.hpp"
+#include "weights.hpp"
+
+namespace weighlock::fault {
+
+class EngineImposter : public Imposter {
+ public:
+  EngineImposter(Loop& loop, const std::string& start_directory);
+
+  // The truth.
+  std::string directory;  // what it serves
+  std::string label = "default";
+  bool paused = false;
+  bool torn = false;  // partly loaded, or nobody knows: it must not run
+
+  // Ways of being odd for as long as they are set.
+  bool ignores_loads = false;  // says that it loaded, and keeps what it had
+  double startup_time = 12.5;
+
+ protected:
+  // Puts the directory's weights in place, if they can be read.
+  bool take(const std::string& new_directory);
+  void set_paused(bool now);
+  void must_be_paused(const std::string& what);
+  const Weights& weights() const { return *weights_; }
+  const std::string start_directory_;
+
+ private:
+  std::unique_ptr<Weights> weights_;
+};
+
+class SglangImposter final : public EngineImposter {
+ public:
+  using EngineImposter::EngineImposter;
+
+  int flush_refusals = 0;        // so many flushes are refused
+  bool flush_never = false;      // ... or all
+  bool stale_health = false;     // after a continue /ready stays 503 until /health was asked
+  std::string load_answer;       // instead of the right body of a load (status 200)
+  int load_status = 200;
+
+ private:
+  Action act(const Seen& request) override;
+  void damage(const Seen& request, Fault fault) override;
+  HttpResponse load(const Seen& request);
+  HttpResponse flush();
+  HttpResponse set_label(const Seen& request);
+  HttpResponse change_pause(const Seen& request, bool pause);
+
+  bool unwell_ = false;
+};
+
+class VllmImposter final : public EngineImposter {
+ public:
+  using EngineImposter::EngineImposter;
+
+ private:
+  Action act(const Seen& request) override;
+  void damage(const Seen& request, Fault fault) override;
+  HttpResponse load(const Seen& request);
+
+  bool needs_empty_ = false;  // only a load of no tensors makes the next good load possible
+};
+
+// A rank of an AReaL trainer: writes a real checkpoint where it is told to.
+class TrainerImposter final : public Imposter {
+ public:
+  explicit TrainerImposter(Loop& loop, bool writes = true) : Imposter(loop), writes_(writes) {}
+
+ private:
+  Action act(const Seen& request) override;
+
+  bool writes_;
+  std::vector<std::string> directories_;
+};
+
+std::unique_ptr<EngineImposter> make_engine(DialectKind kind, Loop& loop, const std::string& start_directory);
+
+}  // namespace weighlock::fault
