@@ -85,6 +85,7 @@ struct DialectTraits {
   Evidence evidence_best = Evidence::label;  // on a paused engine
   std::vector<OperationKind> barriers;   // earlier operations that `barrier` waits for, in every pause mode but ...
   bool barrier_covers_pause_wait = false;  // ... the drain of `wait`
+  bool barriers_need_pause = false;  // SGLang: a load, label or flush that waits for running requests waits before the queue
   bool has_barrier(OperationKind earlier, PauseMode mode) const;
 };
 

@@ -88,6 +88,10 @@ void on_resume_timer(Context& context, Update& update) {
     const bool waits = target.step >= Step::resuming && target.step <= Step::probing;
     const bool barriered = target.step == Step::barrier || target.step == Step::former_label;
     if (target.caught_up || (!waits && !barriered)) continue;
+    if (target.step == Step::flushing_after && !target.call) {
+      end_flush_tries(context, update, target);
+      continue;
+    }
     context.give_up(target);
     quarantine(context, update, target,
                context.cause(CauseCode::resume_failed, fmt::format("resume: not done within {} ms", update.policy.deadlines.resume.count())));

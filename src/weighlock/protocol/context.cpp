@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "weighlock/core/check.hpp"
 
 namespace weighlock::protocol {
@@ -15,6 +17,14 @@ bool changes_something(OperationKind kind) {
     case OperationKind::probe: return false;
     default: return true;
   }
+}
+
+bool can_barrier_all(const DialectTraits& traits, const Worker& worker) {
+  return std::all_of(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) {
+    const bool waits_for_requests = e.kind == OperationKind::load || e.kind == OperationKind::set_label || e.kind == OperationKind::flush;
+    if (e.unpaused && waits_for_requests && traits.barriers_need_pause) return false;
+    return traits.has_barrier(e.kind, e.pause_mode);
+  });
 }
 
 std::string version_key(const VersionRef& version) { return fmt::format("{}/{}", version.lineage, version.version); }
@@ -84,7 +94,8 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
   const CallId id = state_.next_id++;
   target.step = step;
   target.call = id;
-  worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true};
+  const bool unpaused = !target.paused && !target.was_paused;
+  worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true, unpaused};
   state_.calls[id] = {update.id, worker.url};
   if (changes_something(operation.kind)) {
     json::object body{{"operation", std::string(name(operation.kind))}, {"call", id}, {"attempt", update.attempt}};

@@ -91,7 +91,7 @@ void on_call_ended(Context& context, const CallEnded& event) {
                             (call.kind == OperationKind::load && worker.dialect && context.traits_of(worker).load_sets_label);
   settle_labels(worker, event.outcome, writes_label);
   if (event.outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
-    worker.earlier.push_back(EarlierCall{call.call, call.kind, call.pause_mode, false});
+    worker.earlier.push_back(EarlierCall{call.call, call.kind, call.pause_mode, false, call.unpaused});
   }
   if (changes_something(call.kind) || !event.outcome.ok()) record_outcome(context, update_id, worker, call, event.outcome);
   Update* update = context.find_update(update_id);
@@ -116,7 +116,7 @@ void on_whole_timer(Context& context, Update& update) {
 void on_target_timer(Context& context, Update& update, const std::string& url) {
   const auto it = update.targets.find(url);
   if (it == update.targets.end()) return;
-  if (it->second.step == Step::resume_waiting) {
+  if (it->second.step == Step::resume_waiting || it->second.step == Step::flushing_after) {
     on_resume_retry(context, update, it->second);
   } else if (it->second.step >= Step::heal_reading && it->second.step <= Step::heal_verifying) {
     on_heal_retry(context, update, it->second);

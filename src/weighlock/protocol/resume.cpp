@@ -31,6 +31,13 @@ void send_check(Context& context, Update& update, Target& target) {
   context.call(update, target, Step::checking, std::move(operation));
 }
 
+void send_flush(Context& context, Update& update, Target& target) {
+  Operation operation;
+  operation.kind = OperationKind::flush;
+  operation.pause_mode = update.policy.pause_mode;
+  context.call(update, target, Step::flushing_after, std::move(operation));
+}
+
 void wait_and_retry(Context& context, Update& update, Target& target) {
   target.step = Step::resume_waiting;
   start_retry(context, update, target, kRetry);
@@ -47,10 +54,8 @@ void after_check(Context& context, Update& update, Target& target) {
   const bool loaded = target.verdict == Verdict::verified;
   if (loaded && update.policy.pause_mode == PauseMode::keep && target.resume_sent && !target.flushed_after) {
     target.flushed_after = true;
-    Operation operation;
-    operation.kind = OperationKind::flush;
-    operation.pause_mode = update.policy.pause_mode;
-    return context.call(update, target, Step::flushing_after, std::move(operation));
+    target.tries = 0;
+    return send_flush(context, update, target);
   }
   if (loaded && update.policy.evidence == Evidence::probe && !target.was_paused) {
     Operation operation;
@@ -95,6 +100,18 @@ void on_resumed(Context& context, Update& update, Target& target, const Outcome&
   send_check(context, update, target);
 }
 
+// Mode keep: an engine refuses to flush while the requests that it kept still run, so it is asked again until the resume's
+// deadline. Then the worker serves all the same: its weights are whole, and old prefixes are what `keep` accepts.
+void on_flushed_after(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  // Nothing goes out behind a flush that may still run.
+  if (!context.worker_of(target).earlier.empty()) return start_barrier(context, update, target);
+  if (!outcome.ok() && outcome.kind == OutcomeKind::untouched && outcome.code != ErrorCode::not_supported) {
+    ++target.tries;
+    return start_retry(context, update, target, kRetry);
+  }
+  after_check(context, update, target);
+}
+
 // The earlier call has ended, and this is what it left.
 void on_barrier(Context& context, Update& update, Target& target, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
@@ -137,9 +154,7 @@ void start_retry(Context& context, Update& update, Target& target, Milliseconds 
 
 void start_barrier(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
-  const DialectTraits& traits = context.traits_of(worker);
-  const auto row = [&](const EarlierCall& e) { return traits.has_barrier(e.kind, e.pause_mode); };
-  if (!std::all_of(worker.earlier.begin(), worker.earlier.end(), row)) {
+  if (!can_barrier_all(context.traits_of(worker), worker)) {
     const std::string before = target.cause ? target.cause->message + "; " : "";
     return quarantine(context, update, target,
                       context.cause(CauseCode::outstanding, before + "an earlier call may still run, and only a restart ends the doubt"));
@@ -191,13 +206,7 @@ void on_resume_call(Context& context, Update& update, Target& target, OperationK
       break;
     case Step::resuming: on_resumed(context, update, target, outcome); break;
     case Step::checking: on_checked(context, update, target, outcome); break;
-    case Step::flushing_after:  // best effort: its outcome is on record; but nothing goes out behind one that may still run
-      if (context.worker_of(target).earlier.empty()) {
-        after_check(context, update, target);
-      } else {
-        start_barrier(context, update, target);
-      }
-      break;
+    case Step::flushing_after: on_flushed_after(context, update, target, outcome); break;
     case Step::probing:
       if (outcome.ok()) {
         target.evidence = Evidence::probe;
@@ -213,7 +222,14 @@ void on_resume_call(Context& context, Update& update, Target& target, OperationK
   finish_if_done(context, update);
 }
 
+void end_flush_tries(Context& context, Update& update, Target& target) {
+  context.cancel_timer(update, target.worker);
+  context.record(RecordKind::outcome, update, target.worker, {{"operation", "flush"}, {"result", "not done"}, {"text", "requests that were kept ran on until the resume's deadline; their prefixes stay cached"}});
+  after_check(context, update, target);
+}
+
 void on_resume_retry(Context& context, Update& update, Target& target) {
+  if (target.step == Step::flushing_after) return send_flush(context, update, target);
   const Worker& worker = context.worker_of(target);
   if (!worker.earlier.empty()) {
     start_barrier(context, update, target);

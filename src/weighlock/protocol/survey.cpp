@@ -8,13 +8,6 @@
 namespace weighlock::protocol {
 namespace {
 
-bool can_barrier_all(Context& context, const Worker& worker) {
-  if (!worker.dialect) return false;
-  const DialectTraits& traits = context.traits_of(worker);
-  return std::all_of(worker.earlier.begin(), worker.earlier.end(),
-                     [&](const EarlierCall& e) { return traits.has_barrier(e.kind, e.pause_mode); });
-}
-
 void survey_ended(Context& context, Update& update) {
   for (const auto& [url, target] : update.targets) {
     if (target.step == Step::surveying) return;
@@ -48,7 +41,7 @@ void read_worker(Context& context, Update& update, Target& target) {
   Operation operation;
   if (!worker.dialect) {
     operation.kind = OperationKind::identify;
-  } else if (!worker.earlier.empty() && can_barrier_all(context, worker)) {
+  } else if (!worker.earlier.empty() && can_barrier_all(context.traits_of(worker), worker)) {
     context.reset_earlier(worker);
     operation.kind = OperationKind::barrier;
   } else {
