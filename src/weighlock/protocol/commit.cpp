@@ -93,8 +93,10 @@ void on_resume_timer(Context& context, Update& update) {
       continue;
     }
     context.give_up(target);
+    const std::string before = target.cause ? target.cause->message + "; " : "";
     quarantine(context, update, target,
-               context.cause(CauseCode::resume_failed, fmt::format("resume: not done within {} ms", update.policy.deadlines.resume.count())));
+               context.cause(CauseCode::resume_failed,
+                             fmt::format("{}resume: not done within {} ms", before, update.policy.deadlines.resume.count())));
   }
   finish_if_done(context, update);
 }

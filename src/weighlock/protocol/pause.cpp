@@ -80,11 +80,11 @@ void pause_all(Context& context, Update& update) {
     if (!target.included) continue;
     Worker& worker = context.worker_of(target);
     const bool ours_already = target.paused && worker.paused_by_us;
-    if (update.policy.pause != PauseOwner::gateway || target.was_paused || ours_already) {
+    if (target.paused) context.set_worker(worker, WorkerState::paused, worker.cause);
+    // One that we hold paused is paused again, which is harmless: SGLang reads as paused also while it runs unwell.
+    if (update.policy.pause != PauseOwner::gateway || target.was_paused) {
       target.step = Step::paused;
       target.pause_sent = ours_already;
-      if (target.paused) context.set_worker(worker, WorkerState::paused, worker.cause);
-      if (ours_already) target.paused_at = context.now();
       continue;
     }
     target.pause_sent = true;

@@ -45,6 +45,7 @@ void wait_and_retry(Context& context, Update& update, Target& target) {
 
 void mark_ready(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
+  if (target.cause && target.cause->code == CauseCode::resume_failed) target.cause.reset();  // it came back
   target.step = Step::done;
   for (auto& [version, workers] : context.pair_of(update).spoiled) workers.erase(worker.url);
   context.set_worker(worker, WorkerState::ready);
@@ -69,7 +70,10 @@ void on_checked(Context& context, Update& update, Target& target, const Outcome&
   Worker& worker = context.worker_of(target);
   if (outcome.kind == OutcomeKind::not_sent)
     return quarantine(context, update, target, context.cause(CauseCode::unreachable, fmt::format("read after resume: {}", outcome.text)));
-  if (!outcome.ok() || !outcome.reading) return wait_and_retry(context, update, target);
+  if (!outcome.ok() || !outcome.reading) {
+    if (!target.cause) target.cause = context.cause(CauseCode::resume_failed, fmt::format("read after resume: {}", outcome.text));
+    return wait_and_retry(context, update, target);
+  }
   if (observe(context, worker, *outcome.reading)) {
     target.paused = outcome.reading->paused;
     target.verdict = Verdict::unknown;
