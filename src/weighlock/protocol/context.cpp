@@ -95,7 +95,7 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
   target.step = step;
   target.call = id;
   const bool unpaused = !target.paused && !target.was_paused;
-  worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true, unpaused};
+  worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
   state_.calls[id] = {update.id, worker.url};
   if (changes_something(operation.kind)) {
     json::object body{{"operation", std::string(name(operation.kind))}, {"call", id}, {"attempt", update.attempt}};

@@ -90,8 +90,10 @@ void on_call_ended(Context& context, const CallEnded& event) {
   const bool writes_label = call.kind == OperationKind::set_label ||
                             (call.kind == OperationKind::load && worker.dialect && context.traits_of(worker).load_sets_label);
   settle_labels(worker, event.outcome, writes_label);
+  const bool without_effect = event.outcome.kind == OutcomeKind::untouched || event.outcome.kind == OutcomeKind::not_sent;
+  if (call.kind == OperationKind::pause && without_effect) worker.paused_by_us = call.held_before;
   if (event.outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
-    worker.earlier.push_back(EarlierCall{call.call, call.kind, call.pause_mode, false, call.unpaused});
+    worker.earlier.push_back(EarlierCall{call.call, call.kind, call.pause_mode, false, call.held_before, call.unpaused});
   }
   if (changes_something(call.kind) || !event.outcome.ok()) record_outcome(context, update_id, worker, call, event.outcome);
   Update* update = context.find_update(update_id);

@@ -171,11 +171,9 @@ void on_pausing_call(Context& context, Update& update, Target& target, const Out
       context.set_worker(worker, WorkerState::paused, worker.cause);
       break;
     case OutcomeKind::not_sent:
-      worker.paused_by_us = false;
       exclude(context, target, Verdict::untouched, CauseCode::unreachable, fmt::format("pause: {}", outcome.text));
       break;
     case OutcomeKind::untouched: {
-      worker.paused_by_us = false;
       const bool key = outcome.code == ErrorCode::permission_denied;
       exclude(context, target, Verdict::untouched, key ? CauseCode::credentials : CauseCode::pause_failed, fmt::format("pause: {}", outcome.text));
       break;

@@ -20,7 +20,8 @@ struct EarlierCall {
   OperationKind kind = OperationKind::load;
   PauseMode pause_mode = PauseMode::abort;
   bool may_answer = false;  // its connection is still open, and its own answer would end the doubt
-  bool unpaused = false;    // sent to an engine that was not paused: some have no barrier for it then
+  bool held_before = false;  // a pause: whether the worker was held paused by us already
+  bool unpaused = false;     // sent to an engine that was not paused: some have no barrier for it then
 };
 
 // One worker of the registry, keyed by its normalised URL. It belongs to the gateway; `pair` is its one full-model pair.
