@@ -1,4 +1,5 @@
-// Internal to protocol/: the parts of the machine and how they call each other. One file per phase, in the order of an update:
+// Internal to protocol/: the parts of the machine and how they call each other. One file per phase, in the order of an
+// update:
 //
 //   admission.cpp  pairs, requests, queue, cancel, shutdown
 //   prepare.cpp    PREPARING: save, seal
@@ -11,8 +12,8 @@
 //   resume.cpp     letting one worker serve again, or fencing it
 //   finish.cpp     terminal states
 //
-// A function called `on_...` takes an event; any function may end the update, so nobody touches an update after calling one
-// that may, except through `Context::find_update`.
+// A function called `on_...` takes an event; any function may end the update, so nobody touches an update after calling
+// one that may, except through `Context::find_update`.
 #pragma once
 
 #include "weighlock/protocol/context.hpp"
