@@ -46,7 +46,8 @@ void wait_and_retry(Context& context, Update& update, Target& target) {
 
 void mark_ready(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
-  if (target.cause && target.cause->code == CauseCode::resume_failed) target.cause.reset();  // it came back
+  const bool holds_it = update.committed.value_or(false) && target.verdict == Verdict::verified;
+  if (holds_it || (target.cause && target.cause->code == CauseCode::resume_failed)) target.cause.reset();  // it came back
   target.step = Step::done;
   for (auto& [version, workers] : context.pair_of(update).spoiled) workers.erase(worker.url);
   context.set_worker(worker, WorkerState::ready);

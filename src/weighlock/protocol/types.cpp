@@ -145,9 +145,9 @@ std::string_view name(CauseCode code) {
     case CauseCode::no_last_good:
       return "no_last_good";
     case CauseCode::outstanding:
-      return "outstanding_call";
+      return "outstanding";
     case CauseCode::needs_restart:
-      return "restart_needed";
+      return "needs_restart";
     case CauseCode::suspect:
       return "suspect";
     case CauseCode::credentials:
@@ -157,7 +157,7 @@ std::string_view name(CauseCode code) {
     case CauseCode::foreign:
       return "foreign";
     case CauseCode::operator_hold:
-      return "operator";
+      return "operator_hold";
   }
   return "unknown";
 }
