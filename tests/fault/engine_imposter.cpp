@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "weighlock/store/checkpoint_fixture.hpp"
 
@@ -10,9 +11,10 @@ namespace {
 
 HttpResponse text(int status, std::string body) { return HttpResponse{status, {}, std::move(body)}; }
 
-// A version's number as its seed, so that two versions differ in every tensor.
+// A version's number as its seed: two versions differ in every tensor, and a version saved again has the same bytes.
 unsigned seed_of(const std::string& directory) {
-  return static_cast<unsigned>(std::hash<std::string>{}(std::filesystem::path(directory).filename().string()) % 1000 + 2);
+  const std::string name = std::filesystem::path(directory).filename().string();
+  return static_cast<unsigned>(std::stoul(name.substr(name.find("_v") + 2))) + 1;
 }
 
 }  // namespace
@@ -66,7 +68,12 @@ Imposter::Action SglangImposter::act(const Seen& request) {
   }
   if (route == "/pause_generation") return at_once([this, request] { return change_pause(request, true); });
   if (route == "/continue_generation") return at_once([this, request] { return change_pause(request, false); });
-  if (route == "/flush_cache") return {[this] { return flush(); }};
+  if (route == "/flush_cache") {
+    return {[] {
+      return text(200, "Cache flushed.\nPlease check backend logs for more details. "
+                       "(When there are running or waiting requests, the operation will not be performed.)\n");
+    }};
+  }
   if (route == "/update_weight_version") return {[this, request] { return set_label(request); }};
   if (route == "/update_weights_from_disk") return {[this, request] { return load(request); }};
   if (route == "/get_weights_by_name") {
@@ -91,19 +98,25 @@ void SglangImposter::damage(const Seen& request, Fault) {
 }
 
 HttpResponse SglangImposter::change_pause(const Seen& request, bool pause) {
-  if (!request.body.is_object()) return text(422, R"({"detail":[{"type":"missing","loc":["body"],"msg":"Field required"}]})");
+  if (!request.body.is_object() || (pause && refuses_bodies))
+    return text(422, R"({"detail":[{"type":"missing","loc":["body"],"msg":"Field required"}]})");
   set_paused(pause);
+  if (!pause) end_held("length");
+  if (pause && find_string(request.body, "mode") == "abort") end_held("abort");
   unwell_ = !pause && stale_health;
   return reply(200, {{"message", pause ? "Generation paused successfully." : "Generation continued successfully."}, {"status", "ok"}});
 }
 
-HttpResponse SglangImposter::flush() {
-  if (flush_never || flush_refusals > 0) {
-    flush_refusals = std::max(0, flush_refusals - 1);
-    return text(400, "Flush cache failed.\n");
-  }
-  return text(200, "Cache flushed.\nPlease check backend logs for more details. "
-                   "(When there are running or waiting requests, the operation will not be performed.)\n");
+// A client's own request, left open: over an in_place pause it goes on, an abort ends it.
+bool SglangImposter::takes_itself(const Seen& request, const Responder& responder) {
+  if (request.route != "/generate" || find_bool(request.body, "held") != true) return false;
+  held_.push_back(responder);
+  return true;
+}
+
+void SglangImposter::end_held(const std::string& outcome) {
+  for (const Responder& one : std::exchange(held_, {}))
+    one.respond(reply(200, {{"text", "a"}, {"meta_info", {{"finish_reason", {{"type", outcome}}}}}}));
 }
 
 HttpResponse SglangImposter::set_label(const Seen& request) {
@@ -111,7 +124,8 @@ HttpResponse SglangImposter::set_label(const Seen& request) {
   if (!version) return reply(400, {{"object", "error"}, {"message", "new_version is required"}, {"type", "Bad Request"}, {"code", 400}});
   if (find_bool(request.body, "abort_all_requests") != false) violation("a label change that aborts all requests");
   label = *version;
-  return reply(200, {{"success", true}, {"message", "Weight version updated to " + label}, {"new_version", label}});
+  const std::string text = "Weight version updated to " + std::string(*version);
+  return reply(200, {{"success", true}, {"message", text}, {"new_version", *version}});
 }
 
 HttpResponse SglangImposter::load(const Seen& request) {
@@ -122,9 +136,8 @@ HttpResponse SglangImposter::load(const Seen& request) {
                        {"message", "Failed to get weights iterator: Cannot find any model weights with `" + path + "`."},
                        {"num_paused_requests", 0}});
   }
-  if (const auto version = find_string(request.body, "weight_version"); version && !ignores_loads) label = *version;
-  if (!load_answer.empty() || load_status != 200)
-    return HttpResponse{load_status, {{"Content-Type", "application/json"}}, load_answer == "empty" ? "" : load_answer};
+  if (const auto version = find_string(request.body, "weight_version"); version && !ignores_labels) label = *version;
+  if (load_answer) return *std::exchange(load_answer, std::nullopt);
   return reply(200, {{"success", true},
                      {"message", "Succeeded to update model weights. Weight version updated to " + label + "."},
                      {"num_paused_requests", 0}});
@@ -147,7 +160,13 @@ Imposter::Action VllmImposter::act(const Seen& request) {
   if (route == "/weight_info") return {[this] { return reply(200, {{"weight_version", label}}); }};
   if (route == "/pause") return {[this] { return set_paused(true), reply(200, {{"status", "paused"}}); }};
   if (route == "/resume") return {[this] { return set_paused(false), reply(200, {{"status", "resumed"}}); }};
-  if (route == "/reset_prefix_cache") return {[] { return reply(200, {{"success", true}}); }};
+  if (route == "/reset_prefix_cache") {
+    return {[this] {
+      const bool refused = flush_refusals > 0;
+      if (refused) --flush_refusals;
+      return reply(200, {{"success", !refused}});
+    }};
+  }
   if (route == "/collective_rpc") return {[this, request] { return load(request); }};
   if (route == "/update_weight_version") {
     return {[this, request] {

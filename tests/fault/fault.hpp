@@ -15,7 +15,7 @@ enum class Fault {
   hang,          // no answer ever, and nothing is done
   hang_after,    // no answer ever, and it was done
   freeze,        // it and all behind it in the engine's queue wait until after the caller's deadline, then all is done
-  late,          // answered within the deadline, but late
+  late,          // the same within the deadline
   drip,          // answered a byte at a time
   status_500,
   status_400,

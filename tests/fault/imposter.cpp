@@ -91,6 +91,7 @@ void Imposter::handle(const HttpRequest& request, const Responder& responder) {
   one.content_type = header(request.headers, "content-type");
   one.authorization = header(request.headers, "authorization");
   if (one.has_body) one.body = parse_json(request.body, "body").value_or(nullptr);
+  if (takes_itself(one, responder)) return;
   note_overlap(one.route);
   seen.push_back(one);
   const auto open = std::make_shared<Open>(Open{one.route, responder});
@@ -139,12 +140,8 @@ void Imposter::fail(Fault fault, const Seen& request, Action action, const std::
       return open->responder.reset();
     case Fault::hang_after: action.run(); [[fallthrough]];
     case Fault::hang: return;  // `open_` keeps it open
-    case Fault::freeze: return freeze(std::move(action), open);
-    case Fault::late:
-      loop_.after(kLate, [this, alive = std::weak_ptr(alive_), action = std::move(action), open] {
-        if (!alive.expired()) answer(open, action.run());
-      });
-      return;
+    case Fault::freeze: return freeze(std::move(action), open, freeze_for);
+    case Fault::late: return freeze(std::move(action), open, late_by);
     case Fault::drip:
       open->answered = true;
       return open->responder.drip(action.run(), kPerByte);
@@ -165,14 +162,14 @@ void Imposter::fail(Fault fault, const Seen& request, Action action, const std::
 }
 
 // What doesn't pass through the queue takes effect at once, and only its answer is missing.
-void Imposter::freeze(Action action, const std::shared_ptr<Open>& open) {
+void Imposter::freeze(Action action, const std::shared_ptr<Open>& open, Milliseconds until) {
   if (!action.queued) {
     HttpResponse response = action.run();
     action.run = [response = std::move(response)] { return response; };
   }
   waiting_.push_back({std::move(action), open});
   if (std::exchange(frozen_, true)) return;
-  loop_.after(freeze_for, [this, alive = std::weak_ptr(alive_)] {
+  loop_.after(until, [this, alive = std::weak_ptr(alive_)] {
     if (!alive.expired()) thaw();
   });
 }

@@ -69,6 +69,7 @@ class Imposter {
   std::vector<Seen> seen;
   std::vector<std::string> violations;
   Milliseconds freeze_for = kFreeze;
+  Milliseconds late_by = kLate;
   std::string key;  // "" = none is asked for; else every call must carry it as Bearer
 
  protected:
@@ -77,6 +78,8 @@ class Imposter {
     bool queued = true;                 // it passes through the engine's queue
   };
   virtual Action act(const Seen& request) = 0;
+  // A request that isn't the gateway's: true if it was taken, and no rule of this class applies to it.
+  virtual bool takes_itself(const Seen&, const Responder&) { return false; }
   // A request that failed in the middle of its work.
   virtual void damage(const Seen&, Fault) {}
 
@@ -102,7 +105,7 @@ class Imposter {
   void fail(Fault fault, const Seen& request, Action action, const std::shared_ptr<Open>& open);
   void do_it(Action action, const std::shared_ptr<Open>& open);
   void answer(const std::shared_ptr<Open>& open, HttpResponse response);
-  void freeze(Action action, const std::shared_ptr<Open>& open);
+  void freeze(Action action, const std::shared_ptr<Open>& open, Milliseconds until);
   void thaw();
 
   Loop& loop_;

@@ -57,6 +57,7 @@ Lab::~Lab() {
 
 test::Reply Lab::call(const std::string& method, const std::string& target, const json::value& body) const {
   test::Connection connection(port_);
+  if (!connection.connected()) return {};
   connection.send_request(method, target, {{"Authorization", std::string("Bearer ") + kKey}}, body.is_null() ? "" : json::serialize(body));
   return connection.read_reply();
 }
