@@ -48,7 +48,7 @@ TEST_F(CaseTest, calls_in_a_wrong_order_are_refused_with_the_state_named) {
 TEST_F(CaseTest, an_update_can_be_cancelled_up_to_its_commit_and_not_while_it_is_undone) {
   const auto two = fleet(DialectKind::sglang, 2);
   lab.on_peers([&] {
-    two->engine(0).late_by = Milliseconds(3'000);
+    two->engine(0).late_by = Milliseconds(1'500);
     two->engine(0).arm(Plan{kSglangLoad, Fault::late});
   });
   const json::value begun = lab.call("POST", "/v1/pairs/actor/updates", {{"version", 1}}).json();

@@ -225,6 +225,7 @@ Imposter::Action TrainerImposter::act(const Seen& request) {
   directories_.push_back(directory);
   return {[this, directory] {
     if (writes_) write_single(directory, tiny_tensors(), seed_of(directory));
+    if (spoil) spoil(directory);
     return reply(200, {{"result", nullptr}, {"status", "success"}});
   }};
 }

@@ -1,8 +1,11 @@
 // Imposters of SGLang and vLLM: the control routes of a disk update, with the literal bodies of the released engines.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "imposter.hpp"
 #include "weighlock/core/operation.hpp"
@@ -76,6 +79,8 @@ class VllmImposter final : public EngineImposter {
 class TrainerImposter final : public Imposter {
  public:
   explicit TrainerImposter(Loop& loop, bool writes = true) : Imposter(loop), writes_(writes) {}
+
+  std::function<void(const std::string& directory)> spoil;  // what becomes of the files before the answer
 
  private:
   Action act(const Seen& request) override;

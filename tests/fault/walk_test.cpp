@@ -9,7 +9,7 @@
 namespace weighlock::fault {
 namespace {
 
-constexpr int kAtOnce = 64;
+constexpr int kAtOnce = 128;
 
 class Walk : public ::testing::TestWithParam<Case> {
  protected:
