@@ -120,7 +120,8 @@ TEST_F(Keys, key_is_on_every_call_and_never_in_the_log) {
     arm(*one, 0, kind == DialectKind::sglang ? kSglangLoad : "/collective_rpc", Fault::status_500);
     one->update(2);
     lab.on_peers([&] {
-      for (const Seen& call : one->engine(0).seen) EXPECT_EQ(call.authorization, std::string("Bearer ") + kEngineKey) << call.route;
+      for (const Seen& call : one->engine(0).seen)
+        EXPECT_EQ(call.authorization, std::string("Bearer ") + kEngineKey) << call.route;
     });
     EXPECT_EQ(json::serialize(one->workers()).find(kEngineKey), std::string::npos);
   }
@@ -143,7 +144,8 @@ TEST_F(Keys, wrong_key_fails_at_once_after_one_try_and_says_which_key) {
   expect_in(told(ended), "api_key is wrong");
   // Once for the start model and once before the pause: no call is repeated after a refused key.
   EXPECT_LE(count(*one, 0, "/server_info"), 2);
-  lab.on_peers([&] { EXPECT_EQ(one->engine(0).seen.size(), static_cast<std::size_t>(one->engine(0).count("/server_info"))); });
+  lab.on_peers(
+      [&] { EXPECT_EQ(one->engine(0).seen.size(), static_cast<std::size_t>(one->engine(0).count("/server_info"))); });
 }
 
 TEST_F(Keys, without_a_key_no_header_is_sent) {

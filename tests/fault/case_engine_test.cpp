@@ -8,7 +8,8 @@ constexpr const char* kSglangLoad = "/update_weights_from_disk";
 
 // A1
 TEST_F(CaseTest, a_paused_engine_is_continued_once_whatever_became_of_the_load) {
-  for (const Fault fault : {Fault::none, Fault::status_400, Fault::status_500, Fault::reset_before, Fault::reset_after, Fault::hang}) {
+  for (const Fault fault :
+       {Fault::none, Fault::status_400, Fault::status_500, Fault::reset_before, Fault::reset_after, Fault::hang}) {
     SCOPED_TRACE(name(fault));
     const auto one = fleet(DialectKind::sglang, 1, {}, tight_deadlines());
     arm(*one, 0, kSglangLoad, fault);
@@ -84,11 +85,12 @@ TEST_F(CaseTest, a_flush_that_is_always_refused_fails_the_update_and_leaves_nobo
 
 TEST_F(CaseTest, new_weights_whose_cache_was_not_flushed_are_no_success) {
   const auto one = fleet(DialectKind::sglang, 1);
-  const std::string words = "Weights were updated, but the cache was not flushed because requests are still running or queued. "
-                            "Retract or finish them, then call /flush_cache.";
+  const std::string words =
+      "Weights were updated, but the cache was not flushed because requests are still running or queued. "
+      "Retract or finish them, then call /flush_cache.";
   lab.on_peers([&] {
-    one->sglang(0).load_answer =
-        HttpResponse{400, {}, json::serialize(json::object{{"success", false}, {"message", words}, {"num_paused_requests", 1}})};
+    one->sglang(0).load_answer = HttpResponse{
+        400, {}, json::serialize(json::object{{"success", false}, {"message", words}, {"num_paused_requests", 1}})};
   });
   const json::value ended = one->update(1);
   EXPECT_EQ(state_of(ended), "rolled_back") << json::serialize(ended);
@@ -103,10 +105,17 @@ TEST_F(CaseTest, no_field_of_an_engines_body_is_left_to_its_default) {
   lab.on_peers([&] {
     for (const Seen* label : one->engine(0).all("/update_weight_version"))
       EXPECT_EQ(find_bool(label->body, "abort_all_requests"), false) << json::serialize(label->body);
-    const json::value expected{{"model_path", one->version_directory(1)}, {"load_format", nullptr},   {"abort_all_requests", false},
-                               {"weight_version", "1"},                   {"is_async", false},        {"torch_empty_cache", false},
-                               {"keep_pause", false},                     {"recapture_cuda_graph", false}, {"token_step", 0},
-                               {"flush_cache", true},                     {"manifest", nullptr}};
+    const json::value expected{{"model_path", one->version_directory(1)},
+                               {"load_format", nullptr},
+                               {"abort_all_requests", false},
+                               {"weight_version", "1"},
+                               {"is_async", false},
+                               {"torch_empty_cache", false},
+                               {"keep_pause", false},
+                               {"recapture_cuda_graph", false},
+                               {"token_step", 0},
+                               {"flush_cache", true},
+                               {"manifest", nullptr}};
     ASSERT_EQ(one->engine(0).count(kSglangLoad), 1);
     EXPECT_EQ(one->engine(0).all(kSglangLoad)[0]->body, expected);
     EXPECT_EQ(one->engine(0).all("/pause_generation")[0]->body, json::value({{"mode", "abort"}}));
@@ -119,7 +128,9 @@ class SuccessThatIsNone : public CaseTest, public ::testing::WithParamInterface<
 
 TEST_P(SuccessThatIsNone, a_200_that_loaded_nothing_is_a_failure_and_the_engine_gets_its_old_weights_back) {
   const auto one = fleet(DialectKind::sglang, 1);
-  lab.on_peers([&] { one->sglang(0).load_answer = HttpResponse{200, {{"Content-Type", "application/json"}}, GetParam()}; });
+  lab.on_peers([&] {
+    one->sglang(0).load_answer = HttpResponse{200, {{"Content-Type", "application/json"}}, GetParam()};
+  });
   const json::value ended = one->update(1);
   EXPECT_EQ(state_of(ended), "rolled_back") << json::serialize(ended);
   expect_in(told(ended), one->engine(0).url());
@@ -128,7 +139,8 @@ TEST_P(SuccessThatIsNone, a_200_that_loaded_nothing_is_a_failure_and_the_engine_
 }
 
 INSTANTIATE_TEST_SUITE_P(Bodies, SuccessThatIsNone,
-                         ::testing::Values(R"({"success":false,"message":"m"})", R"({"success":true,"message":"updated 0 weights"})", ""));
+                         ::testing::Values(R"({"success":false,"message":"m"})",
+                                           R"({"success":true,"message":"updated 0 weights"})", ""));
 
 TEST_F(CaseTest, a_200_under_which_the_version_stays_old_is_a_failure) {
   const auto one = fleet(DialectKind::sglang, 1);

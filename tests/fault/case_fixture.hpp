@@ -12,7 +12,8 @@ namespace weighlock::fault {
 class CaseTest : public ::testing::Test {
  protected:
   // A pair that is made, with these settings.
-  std::unique_ptr<Fleet> fleet(DialectKind dialect, int engines, json::object settings = {}, const json::object& deadlines = patient_deadlines()) {
+  std::unique_ptr<Fleet> fleet(DialectKind dialect, int engines, json::object settings = {},
+                               const json::object& deadlines = patient_deadlines()) {
     Fleet::Shape shape;
     shape.pair = "actor";
     shape.dialect = dialect;
@@ -58,7 +59,9 @@ class CaseTest : public ::testing::Test {
 
 class Stopwatch {
  public:
-  Milliseconds read() const { return std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - began_); }
+  Milliseconds read() const {
+    return std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - began_);
+  }
 
  private:
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

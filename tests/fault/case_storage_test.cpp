@@ -28,11 +28,19 @@ std::vector<Damage> damages() {
          fs::remove(d + "/" + kShard2);
        },
        kShard2},
-      {"last_byte_is_cut", [](const std::string& d) { rewrite(d, [](std::string bytes) { return bytes.substr(0, bytes.size() - 1); }); }, "model.safetensors"},
-      {"a_byte_too_much", [](const std::string& d) { rewrite(d, [](std::string bytes) { return bytes + "x"; }); }, "model.safetensors"},
-      {"header_of_gigabytes", [](const std::string& d) { rewrite(d, [](const std::string& bytes) { return std::string(8, '\xff') + bytes.substr(8); }); },
+      {"last_byte_is_cut",
+       [](const std::string& d) { rewrite(d, [](std::string bytes) { return bytes.substr(0, bytes.size() - 1); }); },
        "model.safetensors"},
-      {"a_second_set_of_weights", [](const std::string& d) { fs::copy_file(d + "/model.safetensors", d + "/consolidated.safetensors"); }, "2 weights files"},
+      {"a_byte_too_much", [](const std::string& d) { rewrite(d, [](std::string bytes) { return bytes + "x"; }); },
+       "model.safetensors"},
+      {"header_of_gigabytes",
+       [](const std::string& d) {
+         rewrite(d, [](const std::string& bytes) { return std::string(8, '\xff') + bytes.substr(8); });
+       },
+       "model.safetensors"},
+      {"a_second_set_of_weights",
+       [](const std::string& d) { fs::copy_file(d + "/model.safetensors", d + "/consolidated.safetensors"); },
+       "2 weights files"},
       {"half_of_the_tensors",
        [](const std::string& d) {
          std::vector<TensorSpec> half = tiny_tensors();
@@ -40,7 +48,8 @@ std::vector<Damage> damages() {
          write_single(d, half, 9);
        },
        "model.norm.weight"},
-      {"another_shape", [](const std::string& d) {
+      {"another_shape",
+       [](const std::string& d) {
          std::vector<TensorSpec> tensors = tiny_tensors();
          tensors[3].shape = {16};
          write_single(d, tensors, 9);
@@ -69,7 +78,8 @@ TEST_P(DamagedSave, reaches_no_engine_and_is_told_by_its_file_or_tensor) {
   EXPECT_EQ(state_of(two->update(3)), "succeeded");
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, DamagedSave, ::testing::ValuesIn(damages()), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Kinds, DamagedSave, ::testing::ValuesIn(damages()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace weighlock::fault

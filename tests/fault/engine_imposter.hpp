@@ -44,8 +44,8 @@ class SglangImposter final : public EngineImposter {
  public:
   using EngineImposter::EngineImposter;
 
-  bool stale_health = false;  // after a continue /ready stays 503 until /health was asked
-  bool refuses_bodies = false;  // 422 to every pause
+  bool stale_health = false;                // after a continue /ready stays 503 until /health was asked
+  bool refuses_bodies = false;              // 422 to every pause
   std::optional<HttpResponse> load_answer;  // instead of the right one, once; the load is done
 
  private:

@@ -24,9 +24,10 @@ enum class Fault {
   empty,        // done, and 200 with nothing
 };
 
-inline constexpr std::array kFaults{Fault::refuse,     Fault::reset_before, Fault::reset_after, Fault::hang,   Fault::hang_after,
-                                    Fault::freeze,     Fault::late,         Fault::drip,        Fault::status_500,
-                                    Fault::status_400, Fault::not_success,  Fault::garbage,     Fault::empty};
+inline constexpr std::array kFaults{Fault::refuse,     Fault::reset_before, Fault::reset_after, Fault::hang,
+                                    Fault::hang_after, Fault::freeze,       Fault::late,        Fault::drip,
+                                    Fault::status_500, Fault::status_400,   Fault::not_success, Fault::garbage,
+                                    Fault::empty};
 
 std::string_view name(Fault fault);
 
@@ -34,7 +35,9 @@ std::string_view name(Fault fault);
 std::vector<std::string_view> words_of_cause(Fault fault);
 
 // A worker stays well whatever the fault's place: the call was answered rightly and in time.
-inline bool harmless(Fault fault) { return fault == Fault::late || fault == Fault::drip; }
+inline bool harmless(Fault fault) {
+  return fault == Fault::late || fault == Fault::drip;
+}
 
 // What the imposters say of themselves in a fault's body.
 inline constexpr const char* kWords = "disk on fire";

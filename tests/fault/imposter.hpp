@@ -1,7 +1,9 @@
-// A peer of the gateway over real sockets, whose every route can be made to fail, and which knows by itself what was done to it.
+// A peer of the gateway over real sockets, whose every route can be made to fail, and which knows by itself what was
+// done to it.
 //
-// A subclass says what a request does and how it is answered when all is well; this class lets it go wrong. What must never
-// happen (two calls at once, a load while running, a resume on torn weights, ...) is noted in `violations` when it does.
+// A subclass says what a request does and how it is answered when all is well; this class lets it go wrong. What must
+// never happen (two calls at once, a load while running, a resume on torn weights, ...) is noted in `violations` when
+// it does.
 //
 // Thread rule: everything on the loop's thread, but `url` and what a subclass declares atomic.
 #pragma once
@@ -56,7 +58,8 @@ class Imposter {
 
   // Forgets what was seen; the next calls are numbered from 0.
   void begin_script() { seen.clear(); }
-  // `refuse_at` is for Fault::refuse, which must be in place before its call comes: the number of that call in the script.
+  // `refuse_at` is for Fault::refuse, which must be in place before its call comes: the number of that call in the
+  // script.
   void arm(Plan plan, std::optional<std::size_t> refuse_at = std::nullopt);
   // No more faults; what hangs is let go by reset.
   void calm();
