@@ -271,6 +271,7 @@ void Invariants::check_commit(const Record& record) {
     if (target.role == protocol::Role::member && target.verdict == protocol::Verdict::verified) ++verified;
   }
   const int needed = quorum_needed(update.policy, members_of(update));
+  needed_at_commit_[update.id] = needed;
   if (verified < needed)
     throw Violation{3, fmt::format("{} commits with {} of {} verified", record.pair, verified, needed)};
   for (const VersionRef& earlier : pairs_[record.pair].commits) {
@@ -294,7 +295,8 @@ void Invariants::check_quorum_at_end(const protocol::Update& update) {
       ++ready;
     }
   }
-  const int needed = quorum_needed(update.policy, members_of(update));
+  const auto counted = needed_at_commit_.find(update.id);
+  const int needed = counted != needed_at_commit_.end() ? counted->second : quorum_needed(update.policy, members_of(update));
   if (ready < needed) {
     throw Violation{11,
                     fmt::format("update {} is {} with {} of {} ready", update.id, name(update.state), ready, needed)};

@@ -125,6 +125,8 @@ class Invariants {
   std::map<std::string, PairBook> pairs_;
   std::map<std::pair<protocol::UpdateId, std::string>, int>
       intents_;                                                 // (update, worker + operation) -> durable less used
+  // The count is fixed by the commit: a member lost before its load stays out of it, also if its catch-up loads later.
+  std::map<protocol::UpdateId, int> needed_at_commit_;
   std::set<std::pair<protocol::UpdateId, std::string>> loads_;  // (update, worker): a load was sent
   std::map<std::pair<protocol::UpdateId, DialectKind>, std::vector<std::string>>
       canaries_;                                        // the first that were told to load

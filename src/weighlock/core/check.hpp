@@ -1,5 +1,5 @@
-// WEIGHLOCK_CHECK(condition, "what it means"): an assertion that stays on in release builds. It prints the place and aborts.
-// For programmer errors only; whatever a peer, a file or a user can cause is an Error.
+// WEIGHLOCK_CHECK(condition, "what it means"): an assertion that stays on in release builds. It prints the place and
+// aborts. For programmer errors only; whatever a peer, a file or a user can cause is an Error.
 #pragma once
 
 namespace weighlock {

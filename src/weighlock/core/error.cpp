@@ -14,7 +14,9 @@ constexpr std::array kTable = {
 
 }  // namespace
 
-const ErrorInfo& info(ErrorCode code) { return kTable.at(static_cast<std::size_t>(code)); }
+const ErrorInfo& info(ErrorCode code) {
+  return kTable.at(static_cast<std::size_t>(code));
+}
 
 ErrorCode error_code_from(std::string_view type) {
   for (std::size_t i = 0; i < kTable.size(); ++i) {
@@ -23,7 +25,9 @@ ErrorCode error_code_from(std::string_view type) {
   return ErrorCode::internal;
 }
 
-std::string Error::text() const { return cause ? message + ": " + cause->text() : message; }
+std::string Error::text() const {
+  return cause ? message + ": " + cause->text() : message;
+}
 
 Error wrap(std::string message, Error inner) {
   const ErrorCode code = inner.code;

@@ -1,7 +1,7 @@
 // What went wrong, in words that a person on call can act on.
 //
-// A message names the object, the limit and the value, and where there is one the remedy. `cause` is the error below this
-// one; `text()` prints the whole chain. Values; safe to copy between threads.
+// A message names the object, the limit and the value, and where there is one the remedy. `cause` is the error below
+// this one; `text()` prints the whole chain. Values; safe to copy between threads.
 #pragma once
 
 #include <memory>

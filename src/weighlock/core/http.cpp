@@ -17,15 +17,24 @@ std::string_view header(const std::vector<HttpHeader>& headers, std::string_view
 
 std::string_view name(TransportError::Kind kind) {
   switch (kind) {
-    case TransportError::Kind::resolve: return "resolve";
-    case TransportError::Kind::refused: return "refused";
-    case TransportError::Kind::unreachable: return "unreachable";
-    case TransportError::Kind::reset: return "reset";
-    case TransportError::Kind::timeout: return "timeout";
-    case TransportError::Kind::tls: return "tls";
-    case TransportError::Kind::malformed: return "malformed";
-    case TransportError::Kind::too_large: return "too_large";
-    case TransportError::Kind::cancelled: return "cancelled";
+    case TransportError::Kind::resolve:
+      return "resolve";
+    case TransportError::Kind::refused:
+      return "refused";
+    case TransportError::Kind::unreachable:
+      return "unreachable";
+    case TransportError::Kind::reset:
+      return "reset";
+    case TransportError::Kind::timeout:
+      return "timeout";
+    case TransportError::Kind::tls:
+      return "tls";
+    case TransportError::Kind::malformed:
+      return "malformed";
+    case TransportError::Kind::too_large:
+      return "too_large";
+    case TransportError::Kind::cancelled:
+      return "cancelled";
   }
   return "unknown";
 }

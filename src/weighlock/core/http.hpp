@@ -32,8 +32,8 @@ struct HttpResponse {
 // The first value of the header (names compare without case), or "".
 std::string_view header(const std::vector<HttpHeader>& headers, std::string_view name);
 
-// Why no answer came. `nothing_sent` is true only where not one byte of the request can have reached the peer: then, and
-// only then, the call surely had no effect.
+// Why no answer came. `nothing_sent` is true only where not one byte of the request can have reached the peer: then,
+// and only then, the call surely had no effect.
 struct TransportError {
   enum class Kind { resolve, refused, unreachable, reset, timeout, tls, malformed, too_large, cancelled };
   Kind kind = Kind::reset;

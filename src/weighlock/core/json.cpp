@@ -1,8 +1,8 @@
 #include "weighlock/core/json.hpp"
 
+#include <fmt/format.h>
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/value_stack.hpp>
-#include <fmt/format.h>
 
 #include <limits>
 #include <set>
@@ -72,8 +72,11 @@ Result<json::value> parse_json(std::string_view text, std::string_view what, Jso
   json::error_code failure;
   const std::size_t used = parser.write_some(false, text.data(), text.size(), failure);
   if (parser.handler().is_duplicate)
-    return Error{ErrorCode::invalid_argument, fmt::format("{}: the key '{}' appears twice", what, parser.handler().duplicate)};
-  if (failure) return Error{ErrorCode::invalid_argument, fmt::format("{}: not JSON at byte {}: {}", what, used, failure.message())};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("{}: the key '{}' appears twice", what, parser.handler().duplicate)};
+  if (failure)
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("{}: not JSON at byte {}: {}", what, used, failure.message())};
   if (!parser.done() || used != text.size())
     return Error{ErrorCode::invalid_argument, fmt::format("{}: text after the JSON value at byte {}", what, used)};
   return parser.handler().stack.release();

@@ -1,7 +1,7 @@
 // JSON values, and a strict parser for what strangers send.
 //
-// The values are Boost.JSON's. Its own parser keeps the last of duplicate keys; `parse_json` refuses duplicates, trailing
-// text, invalid UTF-8, NaN and Infinity, and nesting deeper than the limit.
+// The values are Boost.JSON's. Its own parser keeps the last of duplicate keys; `parse_json` refuses duplicates,
+// trailing text, invalid UTF-8, NaN and Infinity, and nesting deeper than the limit.
 #pragma once
 
 #include <boost/json/array.hpp>

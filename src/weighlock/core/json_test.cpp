@@ -22,7 +22,8 @@ TEST(Json, text_cut_inside_a_key_is_not_called_a_duplicate) {
 }
 
 TEST(Json, what_is_not_json_is_refused) {
-  for (const char* text : {"", "NaN", "[1,]", "{\"a\":Infinity}", "1 2", "{} x", "\"\xff\"", "nul", "'a'"}) EXPECT_NE(failure_of(text), "") << text;
+  for (const char* text : {"", "NaN", "[1,]", "{\"a\":Infinity}", "1 2", "{} x", "\"\xff\"", "nul", "'a'"})
+    EXPECT_NE(failure_of(text), "") << text;
 }
 
 TEST(Json, nesting_beyond_the_limit_is_refused) {

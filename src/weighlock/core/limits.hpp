@@ -9,29 +9,33 @@ namespace weighlock::limits {
 using namespace std::chrono_literals;
 
 // HTTP server
-inline constexpr std::size_t kRequestHeaderBytesMax = 16 * 1024;       // uvicorn's is 64 KiB; our clients send under 1 KiB
+inline constexpr std::size_t kRequestHeaderBytesMax = 16 * 1024;  // uvicorn's is 64 KiB; our clients send under 1 KiB
 inline constexpr std::size_t kRequestBodyBytesMax = 64 * 1024 * 1024;  // AWEX metadata of large models is tens of MB
 inline constexpr auto kRequestReadTimeout = 30s;                       // wall clock for one request, headers and body
-inline constexpr auto kIdleTimeout = 600s;                             // longer than a train step: the controller keeps its connection
+inline constexpr auto kIdleTimeout = 600s;  // longer than a train step: the controller keeps its connection
 inline constexpr std::size_t kConnectionsMax = 8192;
-inline constexpr auto kAnswerStallTimeout = 30s;                       // a client that takes no byte of its answer for so long is gone
-inline constexpr std::size_t kStreamBacklogBytesMax = 4 * 1024 * 1024; // of one event stream, unsent: the reader is too slow
+inline constexpr auto kAnswerStallTimeout = 30s;  // a client that takes no byte of its answer for so long is gone
+inline constexpr std::size_t kStreamBacklogBytesMax =
+    4 * 1024 * 1024;                         // of one event stream, unsent: the reader is too slow
 inline constexpr int kListenBacklog = 4096;  // as the Python gateway's
 
 // HTTP client
 inline constexpr std::size_t kAnswerHeaderBytesMax = 64 * 1024;
-inline constexpr std::size_t kAnswerBodyBytesMax = 64 * 1024 * 1024;  // vLLM's checksums of a large model are about 1 MB
-inline constexpr auto kConnectTimeout = 5s;      // a worker on the same network answers in milliseconds
-inline constexpr auto kCallHardTimeout = 7200s;  // a leaked call ends some day; the protocol's deadlines come long before
+inline constexpr std::size_t kAnswerBodyBytesMax =
+    64 * 1024 * 1024;                        // vLLM's checksums of a large model are about 1 MB
+inline constexpr auto kConnectTimeout = 5s;  // a worker on the same network answers in milliseconds
+inline constexpr auto kCallHardTimeout =
+    7200s;  // a leaked call ends some day; the protocol's deadlines come long before
 
 // Protocol
-inline constexpr std::size_t kQueuedUpdatesMax = 16;       // a trainer publishes one step at a time; more is a runaway client
+inline constexpr std::size_t kQueuedUpdatesMax =
+    16;  // a trainer publishes one step at a time; more is a runaway client
 inline constexpr std::size_t kUpdatesRememberedMax = 256;  // ended updates kept per pair for history and idempotency
 inline constexpr std::size_t kWorkersPerPairMax = 4096;
 inline constexpr std::size_t kTrainersPerPairMax = 16384;
 inline constexpr std::size_t kPairsMax = 1024;
-inline constexpr std::size_t kNameBytesMax = 256;          // pair names, idempotency keys
-inline constexpr std::size_t kEngineTextBytesMax = 2048;   // of an engine's or trainer's answer, quoted in an error
+inline constexpr std::size_t kNameBytesMax = 256;         // pair names, idempotency keys
+inline constexpr std::size_t kEngineTextBytesMax = 2048;  // of an engine's or trainer's answer, quoted in an error
 
 // Checkpoints
 inline constexpr std::size_t kSafetensorsHeaderBytesMax = 100'000'000;  // the reference implementation's cap

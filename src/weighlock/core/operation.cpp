@@ -11,8 +11,10 @@ template <typename E, std::size_t N>
 using Names = std::array<std::pair<E, std::string_view>, N>;
 
 constexpr Names<DialectKind, 2> kDialects{{{DialectKind::sglang, "sglang"}, {DialectKind::vllm, "vllm"}}};
-constexpr Names<PauseMode, 4> kPauseModes{
-    {{PauseMode::abort, "abort"}, {PauseMode::keep, "keep"}, {PauseMode::retract, "retract"}, {PauseMode::wait, "wait"}}};
+constexpr Names<PauseMode, 4> kPauseModes{{{PauseMode::abort, "abort"},
+                                           {PauseMode::keep, "keep"},
+                                           {PauseMode::retract, "retract"},
+                                           {PauseMode::wait, "wait"}}};
 constexpr Names<Evidence, 6> kEvidence{{{Evidence::none, "none"},
                                         {Evidence::acknowledged, "acknowledged"},
                                         {Evidence::label, "label"},
@@ -60,13 +62,29 @@ bool DialectTraits::has_barrier(OperationKind earlier, PauseMode mode) const {
   return std::find(barriers.begin(), barriers.end(), earlier) != barriers.end();
 }
 
-std::string_view name(DialectKind kind) { return to_name(kDialects, kind); }
-std::string_view name(PauseMode mode) { return to_name(kPauseModes, mode); }
-std::string_view name(Evidence evidence) { return to_name(kEvidence, evidence); }
-std::string_view name(OperationKind kind) { return to_name(kOperations, kind); }
-std::string_view name(OutcomeKind kind) { return to_name(kOutcomes, kind); }
-std::optional<DialectKind> dialect_from(std::string_view text) { return from_name(kDialects, text); }
-std::optional<PauseMode> pause_mode_from(std::string_view text) { return from_name(kPauseModes, text); }
-std::optional<Evidence> evidence_from(std::string_view text) { return from_name(kEvidence, text); }
+std::string_view name(DialectKind kind) {
+  return to_name(kDialects, kind);
+}
+std::string_view name(PauseMode mode) {
+  return to_name(kPauseModes, mode);
+}
+std::string_view name(Evidence evidence) {
+  return to_name(kEvidence, evidence);
+}
+std::string_view name(OperationKind kind) {
+  return to_name(kOperations, kind);
+}
+std::string_view name(OutcomeKind kind) {
+  return to_name(kOutcomes, kind);
+}
+std::optional<DialectKind> dialect_from(std::string_view text) {
+  return from_name(kDialects, text);
+}
+std::optional<PauseMode> pause_mode_from(std::string_view text) {
+  return from_name(kPauseModes, text);
+}
+std::optional<Evidence> evidence_from(std::string_view text) {
+  return from_name(kEvidence, text);
+}
 
 }  // namespace weighlock

@@ -1,7 +1,8 @@
-// What the protocol asks of an inference worker, and what it learns: the words that protocol/, engines/ and the gateway share.
+// What the protocol asks of an inference worker, and what it learns: the words that protocol/, engines/ and the gateway
+// share.
 //
-// An Operation is dialect-free ("load this directory under this label"). A dialect (engines/) turns it into one or more HTTP
-// requests, reads each answer, and gives back one Outcome. The protocol never sees HTTP; a dialect never decides.
+// An Operation is dialect-free ("load this directory under this label"). A dialect (engines/) turns it into one or more
+// HTTP requests, reads each answer, and gives back one Outcome. The protocol never sees HTTP; a dialect never decides.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ namespace weighlock {
 
 enum class DialectKind { sglang, vllm };
 
-// `keep` leaves running requests running over the switch (SGLang in_place, vLLM keep), `retract` is SGLang's, `wait` vLLM's.
+// `keep` leaves running requests running over the switch (SGLang in_place, vLLM keep), `retract` is SGLang's, `wait`
+// vLLM's.
 enum class PauseMode { abort, keep, retract, wait };
 
 // How well a worker's weights are known, weakest first.
@@ -28,12 +30,13 @@ enum class OperationKind {
   pause,
   set_label,
   load,        // read `directory` in place of the present weights
-  load_empty,  // a heal step of vLLM: load the zero-tensor checkpoint at `directory`, which puts every kernel tensor back
+  load_empty,  // a heal step of vLLM: load the zero-tensor checkpoint at `directory`, which puts every kernel tensor
+               // back
   flush,       // drop prefix caches
   verify,      // read_state, and the evidence asked for, on a paused engine; changes nothing
   resume,
-  probe,       // generate one token on a running engine; changes nothing
-  barrier,     // answers only when what was sent earlier has ended; then as read_state
+  probe,    // generate one token on a running engine; changes nothing
+  barrier,  // answers only when what was sent earlier has ended; then as read_state
 };
 
 // One thing asked of one worker.
@@ -41,8 +44,8 @@ struct Operation {
   OperationKind kind = OperationKind::read_state;
   PauseMode pause_mode = PauseMode::abort;  // pause; load and flush too: what must be flushed follows from it
   std::string directory;                    // load, load_empty; verify: the version whose expectations are compared
-  std::string label;                        // set_label, and load where the load carries the label; verify: what it must be
-  Evidence evidence = Evidence::label;      // verify: the level asked for
+  std::string label;                    // set_label, and load where the load carries the label; verify: what it must be
+  Evidence evidence = Evidence::label;  // verify: the level asked for
 };
 
 // What an engine said of itself.
@@ -56,10 +59,10 @@ struct StateReading {
 enum class OutcomeKind {
   ok,         // done, and the body says so
   untouched,  // refused or failed; by the dialect's table the weights and the pause are as before
-  touched,    // failed; by the dialect's table the weights may be in part new, or the engine will die at the next request
-  mismatch,   // verify and probe: the engine answered, and what it serves isn't what it should
-  unknown,    // no answer, or none that proves anything: it may have taken effect, or may yet
-  not_sent,   // not a byte reached the engine: nothing happened
+  touched,  // failed; by the dialect's table the weights may be in part new, or the engine will die at the next request
+  mismatch,  // verify and probe: the engine answered, and what it serves isn't what it should
+  unknown,   // no answer, or none that proves anything: it may have taken effect, or may yet
+  not_sent,  // not a byte reached the engine: nothing happened
 };
 
 struct Outcome {
@@ -68,9 +71,9 @@ struct Outcome {
   std::string text;                           // the engine's own words, or the transport's; "" when ok
   std::optional<StateReading> reading;        // read_state, verify, barrier (when answered), identify
   Evidence evidence = Evidence::none;         // verify and probe: the level reached
-  bool vacuous = false;                       // verify: nothing differed from the version before, so spot proved nothing
-  bool needs_restart = false;                 // only a new process can serve again (a wrong shape in vLLM)
-  std::optional<DialectKind> dialect;         // identify
+  bool vacuous = false;                // verify: nothing differed from the version before, so spot proved nothing
+  bool needs_restart = false;          // only a new process can serve again (a wrong shape in vLLM)
+  std::optional<DialectKind> dialect;  // identify
   bool ok() const { return kind == OutcomeKind::ok; }
 };
 
@@ -78,13 +81,15 @@ struct Outcome {
 struct DialectTraits {
   DialectKind kind = DialectKind::sglang;
   std::vector<PauseMode> pause_modes;
-  bool load_sets_label = false;          // SGLang: the load carries the label
-  bool load_flushes = false;             // SGLang, but in mode `keep`: the load drops the prefix caches
+  bool load_sets_label = false;             // SGLang: the load carries the label
+  bool load_flushes = false;                // SGLang, but in mode `keep`: the load drops the prefix caches
   bool missing_directory_harmless = false;  // a load of a directory that isn't there leaves the weights (SGLang)
-  bool heal_needs_empty_load = false;    // vLLM: if loading the good version fails, load_empty first, then the good one
+  bool heal_needs_empty_load = false;  // vLLM: if loading the good version fails, load_empty first, then the good one
   Evidence evidence_best = Evidence::label;  // on a paused engine
-  std::vector<OperationKind> barriers;   // earlier operations that `barrier` waits for, in every pause mode but ...
-  bool barrier_covers_pause_wait = false;  // ... the drain of `wait`
+  std::vector<OperationKind> barriers;       // earlier operations that `barrier` waits for, in every pause mode but ...
+  bool barrier_covers_pause_wait = false;    // ... the drain of `wait`
+  bool barriers_need_pause =
+      false;  // SGLang: a load, label or flush that waits for running requests waits before the queue
   bool has_barrier(OperationKind earlier, PauseMode mode) const;
 };
 
@@ -100,11 +105,11 @@ std::optional<Evidence> evidence_from(std::string_view name);
 // Values of one tensor, to compare with what an engine returns.
 struct TensorExpectation {
   std::string name;
-  std::string dtype;                 // as safetensors spells it: "BF16"
+  std::string dtype;  // as safetensors spells it: "BF16"
   std::vector<std::uint64_t> shape;
-  std::vector<float> leading;        // the first values, in C order; at most 100 (SGLang's truncate_size default)
-  bool differs_from_previous = true; // false: spot proves nothing by it
-  std::string sha256;                // of the raw bytes, lower-case hex; "" until digested
+  std::vector<float> leading;         // the first values, in C order; at most 100 (SGLang's truncate_size default)
+  bool differs_from_previous = true;  // false: spot proves nothing by it
+  std::string sha256;                 // of the raw bytes, lower-case hex; "" until digested
 };
 
 // What a sealed version should look like from inside an engine; made by store/, compared by engines/.

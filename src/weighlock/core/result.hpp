@@ -4,7 +4,8 @@
 //   if (!parsed) return wrap("shard 'a.safetensors'", std::move(parsed).error());
 //   use(*parsed);
 //
-// Reading the value of a failed result, or the error of a good one, is a programmer's error and aborts, in release builds too.
+// Reading the value of a failed result, or the error of a good one, is a programmer's error and aborts, in release
+// builds too.
 #pragma once
 
 #include <utility>

@@ -15,7 +15,8 @@ Error bad(std::string_view text, std::string_view why) {
 
 std::string lower(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
   return out;
 }
 
@@ -37,7 +38,8 @@ Result<std::string> canonical_host(std::string_view text, const std::string& hos
   }
   in_addr four{};
   if (inet_aton(host.c_str(), &four) == 1) {
-    if (four.s_addr == 0) return bad(text, "the host is a wildcard address; give the address that others can connect to");
+    if (four.s_addr == 0)
+      return bad(text, "the host is a wildcard address; give the address that others can connect to");
     return std::string(inet_ntop(AF_INET, &four, buffer, sizeof buffer));
   }
   const bool plain = std::all_of(host.begin(), host.end(), [](char c) {
@@ -65,7 +67,8 @@ Result<Url> parse_url(std::string_view text) {
   std::string_view authority = rest.substr(0, slash);
   std::string_view path = slash == std::string_view::npos ? std::string_view{} : rest.substr(slash);
   while (path.ends_with('/')) path.remove_suffix(1);
-  if (authority.find('@') != std::string_view::npos) return bad(text, "user info is not allowed; give keys as credentials");
+  if (authority.find('@') != std::string_view::npos)
+    return bad(text, "user info is not allowed; give keys as credentials");
   const bool bracketed = authority.starts_with('[');
   std::string_view host;
   std::string_view port;
@@ -93,7 +96,8 @@ Result<Url> parse_url(std::string_view text) {
   url.host = *canonical;
   url.path = std::string(path);
   const bool is_six = url.host.find(':') != std::string::npos;
-  url.text = fmt::format(fmt::runtime(is_six ? "{}://[{}]:{}{}" : "{}://{}:{}{}"), url.scheme, url.host, url.port, url.path);
+  url.text =
+      fmt::format(fmt::runtime(is_six ? "{}://[{}]:{}{}" : "{}://{}:{}{}"), url.scheme, url.host, url.port, url.path);
   return url;
 }
 

@@ -21,14 +21,15 @@ TEST(Url, spellings_of_one_worker_give_one_text) {
 }
 
 TEST(Url, wildcard_hosts_are_refused_in_every_spelling) {
-  for (const char* url : {"http://0.0.0.0:1", "http://0:1", "http://0x0:1", "http://[::]:1", "http://[0:0:0:0:0:0:0:0]:1",
-                          "http://[::ffff:0.0.0.0]:1", "http://:1", "http://"})
+  for (const char* url : {"http://0.0.0.0:1", "http://0:1", "http://0x0:1", "http://[::]:1",
+                          "http://[0:0:0:0:0:0:0:0]:1", "http://[::ffff:0.0.0.0]:1", "http://:1", "http://"})
     EXPECT_EQ(text_of(url).rfind("refused", 0), 0u) << url;
 }
 
 TEST(Url, what_is_no_worker_address_is_refused) {
-  for (const char* url : {"", "host:1", "ftp://h", "file:///etc", "http://u:p@h", "http://h?x", "http://h#x", "http://h:0", "http://h:65536",
-                          "http://h:abc", "http://h :1", "http://h\n", "http://[::1", "http://[::1]x", "http://h\xc3\xa4"})
+  for (const char* url : {"", "host:1", "ftp://h", "file:///etc", "http://u:p@h", "http://h?x", "http://h#x",
+                          "http://h:0", "http://h:65536", "http://h:abc", "http://h :1", "http://h\n", "http://[::1",
+                          "http://[::1]x", "http://h\xc3\xa4"})
     EXPECT_EQ(text_of(url).rfind("refused", 0), 0u) << url;
 }
 

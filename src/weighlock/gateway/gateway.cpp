@@ -75,7 +75,6 @@ struct Gateway::Implementation {
   Router router;
   HttpServer server;
   std::function<void(bool)> stopped;
-  std::optional<Loop::TimerId> stop_timer;
 };
 
 Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_ptr<Journal> j, Confinement c,
@@ -135,7 +134,6 @@ void Gateway::Implementation::on_update_ended(const protocol::UpdateId& id) {
 
 void Gateway::Implementation::on_stopped(bool clean) {
   if (!stopped) return;
-  if (stop_timer) loop.cancel(*stop_timer);
   server.stop_accepting();
   loop.after(kAnswersFlush, [this, alive = std::weak_ptr(api.alive), clean, then = std::exchange(stopped, nullptr)] {
     if (alive.expired()) return;
@@ -180,16 +178,6 @@ void Gateway::stop(std::function<void(bool clean)> stopped) {
   if (self.api.stopping) return;
   self.api.stopping = true;
   self.stopped = std::move(stopped);
-  self.stop_timer = self.loop.after(kStopAtMost, [this, alive = std::weak_ptr(self.api.alive)] {
-    if (alive.expired()) return;
-    Implementation& late = *implementation_;
-    late.stop_timer.reset();
-    for (const auto& [url, worker] : late.driver.state().workers) {
-      if (worker.paused_by_us)
-        log_error("worker {} is left paused: its update could not be brought to an end in time", url);
-    }
-    late.on_stopped(false);
-  });
   self.driver.post(protocol::Shutdown{});
 }
 

@@ -35,9 +35,6 @@ struct GatewaySettings {
 
 class Gateway {
  public:
-  // After SIGTERM the process is gone within 5 s: this is what running updates get to reach a safe state.
-  static constexpr Milliseconds kStopAtMost{4500};
-
   // Opens the journal and makes the parts; nothing listens yet. Errors: invalid_argument, conflict, journal_failed,
   // journal_corrupt.
   static Result<std::unique_ptr<Gateway>> make(Loop& loop, GatewaySettings settings);
@@ -49,8 +46,8 @@ class Gateway {
   Status listen();
   int port() const;
 
-  // Takes no new update, brings running ones to a safe state (at most kStopAtMost), answers who waits, closes; then
-  // `stopped` runs once, with whether all engines were left running or fenced.
+  // Takes no new update, undoes or finishes running ones (bounded by their restore deadlines), answers who waits, closes;
+  // then `stopped` runs once, with whether the journal and the sockets were closed in order.
   void stop(std::function<void(bool clean)> stopped);
 
  private:

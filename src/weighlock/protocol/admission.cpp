@@ -15,10 +15,14 @@ void reply(Context& context, ReplyToken token, std::optional<Error> error, Updat
   if (token != 0) context.emit(Reply{token, std::move(error), std::move(update), {}});
 }
 
-Error error_of(ErrorCode code, std::string message) { return Error{code, std::move(message), nullptr}; }
+Error error_of(ErrorCode code, std::string message) {
+  return Error{code, std::move(message), nullptr};
+}
 
 std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
-  const auto bad = [&](std::string text) { return error_of(ErrorCode::invalid_argument, fmt::format("pair '{}': {}", spec.name, text)); };
+  const auto bad = [&](std::string text) {
+    return error_of(ErrorCode::invalid_argument, fmt::format("pair '{}': {}", spec.name, text));
+  };
   if (spec.workers.empty()) return bad("workers: the list is empty");
   if (spec.workers.size() > limits::kWorkersPerPairMax)
     return bad(fmt::format("workers: {} of at most {}", spec.workers.size(), limits::kWorkersPerPairMax));
@@ -28,9 +32,11 @@ std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
   for (const WorkerSpec& worker : spec.workers) {
     if (!urls.insert(worker.url).second) return bad(fmt::format("workers: {} is listed twice", worker.url));
     const auto it = context.state().workers.find(worker.url);
-    if (it != context.state().workers.end() && it->second.pair != spec.name && it->second.state != WorkerState::abandoned)
-      return error_of(ErrorCode::conflict, fmt::format("pair '{}': worker {} belongs to pair '{}'; disconnect it there first", spec.name,
-                                                       worker.url, it->second.pair));
+    if (it != context.state().workers.end() && it->second.pair != spec.name &&
+        it->second.state != WorkerState::abandoned)
+      return error_of(ErrorCode::conflict,
+                      fmt::format("pair '{}': worker {} belongs to pair '{}'; disconnect it there first", spec.name,
+                                  worker.url, it->second.pair));
   }
   return std::nullopt;
 }
@@ -40,7 +46,10 @@ json::object spec_body(const PairSpec& spec, std::int64_t lineage) {
   for (const WorkerSpec& worker : spec.workers) workers.push_back(json::string(worker.url));
   json::array trainers;
   for (const std::string& url : spec.trainer_urls) trainers.push_back(json::string(url));
-  return {{"lineage", lineage}, {"save_path", spec.save_path}, {"workers", std::move(workers)}, {"trainers", std::move(trainers)}};
+  return {{"lineage", lineage},
+          {"save_path", spec.save_path},
+          {"workers", std::move(workers)},
+          {"trainers", std::move(trainers)}};
 }
 
 bool is_leaving(const Pair& pair, const Worker& worker) {
@@ -50,7 +59,8 @@ bool is_leaving(const Pair& pair, const Worker& worker) {
   return std::none_of(list.begin(), list.end(), [&](const WorkerSpec& spec) { return spec.url == worker.url; });
 }
 
-// Forgets the pair's leaving workers; one that could not be brought back is kept as ABANDONED until its URL is added again.
+// Forgets the pair's leaving workers; one that could not be brought back is kept as ABANDONED until its URL is added
+// again.
 std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair) {
   std::vector<std::string> abandoned;
   auto& workers = context.state().workers;
@@ -86,7 +96,8 @@ void apply_spec(Context& context, const ConnectPair& event) {
       if (was_abandoned) {
         context.set_worker(worker, WorkerState::quarantined, worker.cause);
       } else if (pair.committed) {
-        context.set_worker(worker, WorkerState::quarantined, context.cause(CauseCode::restarted, "joined after the last update"));
+        context.set_worker(worker, WorkerState::quarantined,
+                           context.cause(CauseCode::restarted, "joined after the last update"));
       }
     } else if (worker.state == WorkerState::abandoned) {
       context.set_worker(worker, WorkerState::quarantined, worker.cause);
@@ -108,7 +119,8 @@ void abort_queue(Context& context, Pair& pair, const Error& error) {
 bool start_leave_job(Context& context, const std::string& name, Pair& pair) {
   std::vector<std::string> urls;
   for (auto& [url, worker] : context.state().workers) {
-    if (worker.pair == name && is_leaving(pair, worker) && worker.state == WorkerState::quarantined) urls.push_back(url);
+    if (worker.pair == name && is_leaving(pair, worker) && worker.state == WorkerState::quarantined)
+      urls.push_back(url);
   }
   if (urls.empty()) return false;
   Update update;
@@ -133,25 +145,30 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
   const auto it = state.pairs.find(event.pair);
   if (it == state.pairs.end()) return error_of(ErrorCode::not_found, fmt::format("Pair '{}' not found", event.pair));
   const Pair& pair = it->second;
-  if (!pair.removing.empty()) return error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair));
+  if (!pair.removing.empty())
+    return error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair));
   if (event.lineage && *event.lineage != pair.lineage)
-    return error_of(ErrorCode::superseded, fmt::format("pair '{}': lineage {} asked for, the present one is {}", event.pair, *event.lineage,
-                                                       pair.lineage));
+    return error_of(ErrorCode::superseded, fmt::format("pair '{}': lineage {} asked for, the present one is {}",
+                                                       event.pair, *event.lineage, pair.lineage));
   if (event.path.empty() && (pair.spec.trainer_kind == TrainerKind::external || pair.spec.trainer_urls.empty()))
-    return error_of(ErrorCode::invalid_argument, fmt::format("pair '{}' has no trainers to ask for a save; hand over a finished directory "
-                                                             "(`update --from DIR`, or \"path\")", event.pair));
+    return error_of(ErrorCode::invalid_argument,
+                    fmt::format("pair '{}' has no trainers to ask for a save; hand over a finished directory "
+                                "(`update --from DIR`, or \"path\")",
+                                event.pair));
   return std::nullopt;
 }
 
 // The update that this request is a repetition of: the same key, or the same version while it is wanted already.
-std::optional<UpdateId> joined(Context& context, const Pair& pair, const RequestUpdate& event, std::optional<Error>& error) {
+std::optional<UpdateId> joined(Context& context, const Pair& pair, const RequestUpdate& event,
+                               std::optional<Error>& error) {
   if (!event.key.empty()) {
     const auto known = pair.keys.find(event.key);
     if (known != pair.keys.end()) {
       const Update* update = context.find_update(known->second);
       if (update && update->version.version != event.version)
-        error = error_of(ErrorCode::conflict, fmt::format("pair '{}': idempotency key '{}' was used for v{}, not v{}", event.pair, event.key,
-                                                          update->version.version, event.version));
+        error =
+            error_of(ErrorCode::conflict, fmt::format("pair '{}': idempotency key '{}' was used for v{}, not v{}",
+                                                      event.pair, event.key, update->version.version, event.version));
       return known->second;
     }
   }
@@ -200,8 +217,8 @@ void coalesce(Context& context, Pair& pair, std::int64_t version, bool wanted) {
     if (!update || update->version.version >= version) continue;
     std::erase(pair.queue, id);
     end_before_pause(context, *update, UpdateState::rejected,
-                     error_of(ErrorCode::superseded, fmt::format("pair '{}': v{} was superseded by v{} before it began", update->pair,
-                                                                 update->version.version, version)));
+                     error_of(ErrorCode::superseded, fmt::format("pair '{}': v{} was superseded by v{} before it began",
+                                                                 update->pair, update->version.version, version)));
   }
 }
 
@@ -215,33 +232,38 @@ void make_way(Context& context, const std::string& name, Pair& pair, const std::
   abort_queue(context, pair, error_of(ErrorCode::cancelled, fmt::format("pair '{}': {}", name, why)));
   Update* active = context.find_update(pair.active);
   if (active && active->kind == UpdateKind::update && active->state <= UpdateState::preparing)
-    end_before_pause(context, *active, UpdateState::aborted, error_of(ErrorCode::cancelled, fmt::format("pair '{}': v{}: {}", name,
-                                                                                                     active->version.version, why)));
+    end_before_pause(
+        context, *active, UpdateState::aborted,
+        error_of(ErrorCode::cancelled, fmt::format("pair '{}': v{}: {}", name, active->version.version, why)));
 }
 
 }  // namespace
 
 void on_connect(Context& context, const ConnectPair& event) {
   State& state = context.state();
-  if (state.stopping) return reply(context, event.token, error_of(ErrorCode::shutting_down, "the gateway is shutting down"));
+  if (state.stopping)
+    return reply(context, event.token, error_of(ErrorCode::shutting_down, "the gateway is shutting down"));
   if (auto error = refuse_spec(context, event.spec)) return reply(context, event.token, std::move(error));
   const auto it = state.pairs.find(event.spec.name);
   if (it == state.pairs.end()) {
     if (state.pairs.size() >= limits::kPairsMax)
-      return reply(context, event.token, error_of(ErrorCode::queue_full, fmt::format("{} pairs of at most {}", state.pairs.size(),
-                                                                                     limits::kPairsMax)));
+      return reply(context, event.token,
+                   error_of(ErrorCode::queue_full,
+                            fmt::format("{} pairs of at most {}", state.pairs.size(), limits::kPairsMax)));
     return apply_spec(context, event);
   }
   Pair& pair = it->second;
   if (!pair.removing.empty())
-    return reply(context, event.token, error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.spec.name)));
+    return reply(context, event.token,
+                 error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.spec.name)));
   if (!event.new_lineage && same_workers(pair.spec, event.spec)) {
     pair.spec = event.spec;  // settings only: they hold from the next update on
     context.record(RecordKind::pair_connected, event.spec.name, "", "", spec_body(event.spec, pair.lineage));
     return reply(context, event.token, std::nullopt);
   }
   if (pair.reconnect)
-    reply(context, pair.reconnect->token, error_of(ErrorCode::superseded, fmt::format("pair '{}' was connected again", event.spec.name)));
+    reply(context, pair.reconnect->token,
+          error_of(ErrorCode::superseded, fmt::format("pair '{}' was connected again", event.spec.name)));
   pair.reconnect = event;
   make_way(context, event.spec.name, pair, "the pair was connected again");
   pair_is_idle(context, event.spec.name);
@@ -255,7 +277,8 @@ void on_remove(Context& context, const RemovePair& event) {
   pair.removing.push_back(event.token);
   if (pair.removing.size() > 1) return;
   if (pair.reconnect) {
-    reply(context, pair.reconnect->token, error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair)));
+    reply(context, pair.reconnect->token,
+          error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair)));
     pair.reconnect.reset();
   }
   make_way(context, event.pair, pair, "the pair was disconnected");
@@ -275,7 +298,8 @@ void pair_is_idle(Context& context, const std::string& name) {
     context.record(RecordKind::pair_removed, name, "", "", {{"abandoned", abandoned.size()}});
     auto& orphans = context.state().orphans;
     orphans.insert(orphans.end(), pair.history.begin(), pair.history.end());
-    for (; orphans.size() > limits::kUpdatesRememberedMax; orphans.pop_front()) context.state().updates.erase(orphans.front());
+    for (; orphans.size() > limits::kUpdatesRememberedMax; orphans.pop_front())
+      context.state().updates.erase(orphans.front());
     context.state().pairs.erase(it);
     for (ReplyToken token : tokens) {
       if (token != 0) context.emit(Reply{token, std::nullopt, {}, abandoned});
@@ -303,8 +327,9 @@ void on_request(Context& context, const RequestUpdate& event) {
     return reply(context, event.token, std::move(error), *known);
   }
   if (pair.queue.size() >= limits::kQueuedUpdatesMax)
-    return reply(context, event.token, error_of(ErrorCode::queue_full, fmt::format("pair '{}': {} updates wait already", event.pair,
-                                                                                   pair.queue.size())));
+    return reply(context, event.token,
+                 error_of(ErrorCode::queue_full,
+                          fmt::format("pair '{}': {} updates wait already", event.pair, pair.queue.size())));
   const UpdateId id = enqueue(context, pair, event);
   reply(context, event.token, std::nullopt, id);
   coalesce(context, pair, event.version, event.policy.coalesce);
@@ -313,16 +338,21 @@ void on_request(Context& context, const RequestUpdate& event) {
 
 void on_cancel(Context& context, const CancelUpdate& event) {
   Update* update = context.find_update(event.update);
-  if (!update) return reply(context, event.token, error_of(ErrorCode::not_found, fmt::format("update '{}' not found", event.update)));
+  if (!update)
+    return reply(context, event.token,
+                 error_of(ErrorCode::not_found, fmt::format("update '{}' not found", event.update)));
   const auto refuse = [&](std::string_view why) {
-    reply(context, event.token, error_of(ErrorCode::conflict, fmt::format("update {} can't be cancelled: {}", event.update, why)));
+    reply(context, event.token,
+          error_of(ErrorCode::conflict, fmt::format("update {} can't be cancelled: {}", event.update, why)));
   };
   if (is_terminal(update->state)) return refuse(fmt::format("it ended as {}", name(update->state)));
   if (update->state == UpdateState::restoring) return refuse("it is being undone already");
   if (update->state >= UpdateState::committing) return refuse("its version is committed");
   reply(context, event.token, std::nullopt, event.update);
-  Error error{ErrorCode::cancelled, fmt::format("pair '{}': v{}: cancelled in phase {}", update->pair, update->version.version,
-                                                name(update->state)), nullptr};
+  Error error{
+      ErrorCode::cancelled,
+      fmt::format("pair '{}': v{}: cancelled in phase {}", update->pair, update->version.version, name(update->state)),
+      nullptr};
   if (update->state >= UpdateState::pausing) return begin_restoring(context, *update, std::move(error));
   std::erase(context.pair_of(*update).queue, event.update);
   end_before_pause(context, *update, UpdateState::aborted, std::move(error));
@@ -348,7 +378,8 @@ void on_shutdown(Context& context) {
     }
   }
   for (const std::string& name : names) pair_is_idle(context, name);
-  const bool busy = std::any_of(state.pairs.begin(), state.pairs.end(), [](const auto& entry) { return !entry.second.active.empty(); });
+  const bool busy = std::any_of(state.pairs.begin(), state.pairs.end(),
+                                [](const auto& entry) { return !entry.second.active.empty(); });
   if (!busy && !state.stopped) {
     state.stopped = true;
     context.emit(Stopped{});

@@ -19,12 +19,14 @@ void catch_up(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   const Cause cause = target.cause.value_or(context.cause(CauseCode::load_failed, "not loaded"));
   if (!worker.earlier.empty()) return quarantine(context, update, target, cause);
-  if (target.needs_restart) return quarantine(context, update, target, context.cause(CauseCode::needs_restart, cause.message));
+  if (target.needs_restart)
+    return quarantine(context, update, target, context.cause(CauseCode::needs_restart, cause.message));
   if (cause.code == CauseCode::credentials) return quarantine(context, update, target, cause);
   if (is_suspect(context, update, update.version))
-    return quarantine(context, update, target,
-                      context.cause(CauseCode::suspect, fmt::format("v{} was the last thing sent to two engines that died; {}",
-                                                                    update.version.version, cause.message)));
+    return quarantine(
+        context, update, target,
+        context.cause(CauseCode::suspect, fmt::format("v{} was the last thing sent to two engines that died; {}",
+                                                      update.version.version, cause.message)));
   if (may_lag(context.pair_of(update), update, target)) return start_former_label(context, update, target);
   target.caught_up = true;
   start_heal(context, update, target, update.version);
@@ -54,13 +56,18 @@ void begin_commit(Context& context, Update& update) {
   update.committed.reset();  // undecided until the group is on disk
   json::array verdicts;
   for (const auto& [url, target] : update.targets) {
-    json::object verdict{{"worker", url}, {"verdict", std::string(name(target.verdict))}, {"evidence", std::string(name(target.evidence))}};
+    json::object verdict{{"worker", url},
+                         {"verdict", std::string(name(target.verdict))},
+                         {"evidence", std::string(name(target.evidence))}};
     if (target.vacuous) verdict["vacuous"] = true;
     verdicts.push_back(std::move(verdict));
   }
   context.record(RecordKind::verdict, update, "", {{"verdicts", std::move(verdicts)}});
-  context.record(RecordKind::commit, update, "", {{"lineage", update.version.lineage}, {"version", update.version.version},
-                                                  {"directory", update.version.directory}, {"digest", update.version.digest}});
+  context.record(RecordKind::commit, update, "",
+                 {{"lineage", update.version.lineage},
+                  {"version", update.version.version},
+                  {"directory", update.version.directory},
+                  {"digest", update.version.digest}});
   context.emit(AwaitDurable{update.id});
 }
 
@@ -88,9 +95,15 @@ void on_resume_timer(Context& context, Update& update) {
     const bool waits = target.step >= Step::resuming && target.step <= Step::probing;
     const bool barriered = target.step == Step::barrier || target.step == Step::former_label;
     if (target.caught_up || (!waits && !barriered)) continue;
+    if (target.step == Step::flushing_after && !target.call) {
+      end_flush_tries(context, update, target);
+      continue;
+    }
     context.give_up(target);
+    const std::string before = target.cause ? target.cause->message + "; " : "";
     quarantine(context, update, target,
-               context.cause(CauseCode::resume_failed, fmt::format("resume: not done within {} ms", update.policy.deadlines.resume.count())));
+               context.cause(CauseCode::resume_failed, fmt::format("{}resume: not done within {} ms", before,
+                                                                   update.policy.deadlines.resume.count())));
   }
   finish_if_done(context, update);
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "weighlock/core/check.hpp"
 
 namespace weighlock::protocol {
@@ -12,12 +14,25 @@ bool changes_something(OperationKind kind) {
     case OperationKind::read_state:
     case OperationKind::verify:
     case OperationKind::barrier:
-    case OperationKind::probe: return false;
-    default: return true;
+    case OperationKind::probe:
+      return false;
+    default:
+      return true;
   }
 }
 
-std::string version_key(const VersionRef& version) { return fmt::format("{}/{}", version.lineage, version.version); }
+bool can_barrier_all(const DialectTraits& traits, const Worker& worker) {
+  return std::all_of(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) {
+    const bool waits_for_requests =
+        e.kind == OperationKind::load || e.kind == OperationKind::set_label || e.kind == OperationKind::flush;
+    if (e.unpaused && waits_for_requests && traits.barriers_need_pause) return false;
+    return traits.has_barrier(e.kind, e.pause_mode);
+  });
+}
+
+std::string version_key(const VersionRef& version) {
+  return fmt::format("{}/{}", version.lineage, version.version);
+}
 
 Pair& Context::pair_of(const Update& update) {
   const auto it = state_.pairs.find(update.pair);
@@ -41,7 +56,8 @@ Update* Context::find_update(const UpdateId& id) {
   return it == state_.updates.end() ? nullptr : &it->second;
 }
 
-void Context::record(RecordKind kind, const std::string& pair, const UpdateId& update, const std::string& worker, json::object body) {
+void Context::record(RecordKind kind, const std::string& pair, const UpdateId& update, const std::string& worker,
+                     json::object body) {
   emit(Append{Record{kind, pair, update, worker, std::move(body)}});
 }
 
@@ -84,7 +100,8 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
   const CallId id = state_.next_id++;
   target.step = step;
   target.call = id;
-  worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true};
+  const bool unpaused = !target.paused && !target.was_paused;
+  worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
   state_.calls[id] = {update.id, worker.url};
   if (changes_something(operation.kind)) {
     json::object body{{"operation", std::string(name(operation.kind))}, {"call", id}, {"attempt", update.attempt}};
@@ -135,14 +152,16 @@ void Context::set_state(Update& update, UpdateState state) {
 }
 
 void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause> why) {
-  const bool lasting = state == WorkerState::ready || state >= WorkerState::quarantined || state == WorkerState::joining;
+  const bool lasting =
+      state == WorkerState::ready || state >= WorkerState::quarantined || state == WorkerState::joining;
   const bool changed = worker.state != state || worker.cause.has_value() != why.has_value();
   worker.state = state;
   worker.cause = std::move(why);
   if (!lasting || !changed) return;
   json::object body{{"state", std::string(name(state))}};
   if (worker.version) body["version"] = worker.version->version;
-  if (worker.cause) body["cause"] = {{"code", std::string(name(worker.cause->code))}, {"message", worker.cause->message}};
+  if (worker.cause)
+    body["cause"] = {{"code", std::string(name(worker.cause->code))}, {"message", worker.cause->message}};
   record(RecordKind::worker_state, worker.pair, worker.locked_by, worker.url, std::move(body));
 }
 

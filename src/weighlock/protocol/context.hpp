@@ -12,6 +12,8 @@
 namespace weighlock::protocol {
 
 bool changes_something(OperationKind kind);
+// Whether a barrier can tell that each of the worker's earlier calls has ended.
+bool can_barrier_all(const DialectTraits& traits, const Worker& worker);
 std::string version_key(const VersionRef& version);  // "lineage/version"
 
 class Context {
@@ -28,7 +30,8 @@ class Context {
   Update* find_update(const UpdateId& id);
 
   void emit(Effect effect) { effects_.push_back(std::move(effect)); }
-  void record(RecordKind kind, const std::string& pair, const UpdateId& update, const std::string& worker, json::object body);
+  void record(RecordKind kind, const std::string& pair, const UpdateId& update, const std::string& worker,
+              json::object body);
   void record(RecordKind kind, const Update& update, const std::string& worker, json::object body);
 
   void start_timer(Update& update, std::string purpose, Milliseconds after);
@@ -37,7 +40,8 @@ class Context {
 
   // Sends the operation and puts the target into `step`, which waits for its answer.
   void call(Update& update, Target& target, Step step, Operation operation);
-  // Stops waiting for the target's running call. A read is cancelled; what may still change something becomes an earlier call.
+  // Stops waiting for the target's running call. A read is cancelled; what may still change something becomes an
+  // earlier call.
   void give_up(Target& target);
   // Closes the connections of earlier calls by reset, so that a barrier may go out (protocol.md section 5).
   void reset_earlier(Worker& worker);

@@ -1,8 +1,8 @@
 // The one loop: drain events -> step -> append records as a group -> perform effects.
 //
-// Pure, like the machine: its ports are real in the gateway and simulated in tests, so that the order "record before effect"
-// is tested where it is made. Records of all events that wait together are one group; while a group is on its way to
-// the disk, new events wait. Not reentrant from ports: `post` from inside `perform` only queues.
+// Pure, like the machine: its ports are real in the gateway and simulated in tests, so that the order "record before
+// effect" is tested where it is made. Records of all events that wait together are one group; while a group is on its
+// way to the disk, new events wait. Not reentrant from ports: `post` from inside `perform` only queues.
 #pragma once
 
 #include <deque>

@@ -16,8 +16,8 @@ struct Append {
   Record record;
 };
 
-// One operation with one worker. It has no time limit of its own: the machine gives up by timers. Answered by CallEnded.
-// `dialect` is none only for OperationKind::identify.
+// One operation with one worker. It has no time limit of its own: the machine gives up by timers. Answered by
+// CallEnded. `dialect` is none only for OperationKind::identify.
 struct Call {
   CallId call = 0;
   std::string worker;
@@ -120,8 +120,8 @@ struct AwaitDurable {
 // After Shutdown: nothing is left to do.
 struct Stopped {};
 
-using Effect = std::variant<Append, Call, Cancel, TriggerSave, Prepare, Seal, ComputeDigest, Discard, MarkLatest, StartTimer, CancelTimer,
-                            Fence, Reply, UpdateEnded, AwaitDurable, Stopped>;
+using Effect = std::variant<Append, Call, Cancel, TriggerSave, Prepare, Seal, ComputeDigest, Discard, MarkLatest,
+                            StartTimer, CancelTimer, Fence, Reply, UpdateEnded, AwaitDurable, Stopped>;
 using Effects = std::vector<Effect>;
 
 }  // namespace weighlock::protocol

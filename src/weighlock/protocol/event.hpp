@@ -11,8 +11,8 @@
 
 namespace weighlock::protocol {
 
-// A client makes or changes a pair. In the compatible API, and with `new_lineage`, each connect starts a lineage: a running
-// update is cancelled up to PREPARING and waited for later.
+// A client makes or changes a pair. In the compatible API, and with `new_lineage`, each connect starts a lineage: a
+// running update is cancelled up to PREPARING and waited for later.
 struct ConnectPair {
   ReplyToken token = 0;
   PairSpec spec;
@@ -40,7 +40,8 @@ struct CancelUpdate {
   UpdateId update;
 };
 
-// A call to a worker ended by itself. Also sent, late, for calls that were given up (Cancel ends them without an event).
+// A call to a worker ended by itself. Also sent, late, for calls that were given up (Cancel ends them without an
+// event).
 struct CallEnded {
   CallId call = 0;
   Outcome outcome;
@@ -93,8 +94,8 @@ struct CommitDurable {
 // SIGTERM: admission stops; running updates are compensated or finished.
 struct Shutdown {};
 
-using EventBody = std::variant<ConnectPair, RemovePair, RequestUpdate, CancelUpdate, CallEnded, SaveEnded, Prepared, Sealed, DigestDone,
-                               TimerFired, CommitDurable, Shutdown>;
+using EventBody = std::variant<ConnectPair, RemovePair, RequestUpdate, CancelUpdate, CallEnded, SaveEnded, Prepared,
+                               Sealed, DigestDone, TimerFired, CommitDurable, Shutdown>;
 
 struct Event {
   Instant now;

@@ -14,7 +14,8 @@ void prune(Context& context, std::deque<UpdateId>& ended) {
     const auto it = context.state().updates.find(ended.front());
     if (it != context.state().updates.end()) {
       const auto pair = context.state().pairs.find(it->second.pair);
-      if (pair != context.state().pairs.end()) std::erase_if(pair->second.keys, [&](const auto& e) { return e.second == ended.front(); });
+      if (pair != context.state().pairs.end())
+        std::erase_if(pair->second.keys, [&](const auto& e) { return e.second == ended.front(); });
       context.state().updates.erase(it);
     }
     ended.pop_front();
@@ -24,15 +25,23 @@ void prune(Context& context, std::deque<UpdateId>& ended) {
 json::object outcome_body(Context& context, const Update& update) {
   json::array workers;
   for (const auto& [url, target] : update.targets) {
-    json::object entry{{"worker", url}, {"verdict", std::string(name(target.verdict))}, {"evidence", std::string(name(target.evidence))}};
+    json::object entry{{"worker", url},
+                       {"verdict", std::string(name(target.verdict))},
+                       {"evidence", std::string(name(target.evidence))}};
     const auto worker = context.state().workers.find(url);
     if (worker != context.state().workers.end()) entry["state"] = std::string(name(worker->second.state));
-    if (target.cause) entry["cause"] = {{"code", std::string(name(target.cause->code))}, {"message", target.cause->message}};
+    if (target.cause)
+      entry["cause"] = {{"code", std::string(name(target.cause->code))}, {"message", target.cause->message}};
     workers.push_back(std::move(entry));
   }
-  json::object body{{"state", std::string(name(update.state))}, {"version", update.version.version}, {"workers", std::move(workers)}};
-  if (update.committed) body["committed"] = *update.committed; else body["committed"] = "undecided";
-  if (update.error) body["error"] = {{"code", std::string(info(update.error->code).type)}, {"message", update.error->text()}};
+  json::object body{
+      {"state", std::string(name(update.state))}, {"version", update.version.version}, {"workers", std::move(workers)}};
+  if (update.committed)
+    body["committed"] = *update.committed;
+  else
+    body["committed"] = "undecided";
+  if (update.error)
+    body["error"] = {{"code", std::string(info(update.error->code).type)}, {"message", update.error->text()}};
   return body;
 }
 
@@ -43,7 +52,8 @@ void finish_resuming(Context& context, Update& update) {
   bool everyone = true;
   for (const auto& [url, target] : update.targets) {
     const Worker& worker = context.worker_of(target);
-    const bool serves = worker.state == WorkerState::ready && worker.version && worker.version->same_version(update.version);
+    const bool serves =
+        worker.state == WorkerState::ready && worker.version && worker.version->same_version(update.version);
     everyone = everyone && serves;
     if (target.role != Role::member || (target.counted_lost && !all_asked)) continue;
     ++members;
@@ -53,8 +63,10 @@ void finish_resuming(Context& context, Update& update) {
   const int needed = all_asked ? std::max(1, members) : update.policy.quorum.needed(members);
   if (ready >= needed) return end_update(context, update, UpdateState::degraded, std::nullopt);
   end_update(context, update, UpdateState::failed,
-             Error{ErrorCode::quorum_lost, fmt::format("pair '{}': v{}: committed, but only {} of {} workers came back, {} needed", update.pair,
-                                                       update.version.version, ready, members, needed), nullptr});
+             Error{ErrorCode::quorum_lost,
+                   fmt::format("pair '{}': v{}: committed, but only {} of {} workers came back, {} needed", update.pair,
+                               update.version.version, ready, members, needed),
+                   nullptr});
 }
 
 void finish_restoring(Context& context, Update& update) {
@@ -71,7 +83,8 @@ void finish_restoring(Context& context, Update& update) {
 
 void finish_if_done(Context& context, Update& update) {
   if (update.state != UpdateState::resuming && update.state != UpdateState::restoring) return;
-  const bool done = std::all_of(update.targets.begin(), update.targets.end(), [](const auto& e) { return e.second.step == Step::done; });
+  const bool done = std::all_of(update.targets.begin(), update.targets.end(),
+                                [](const auto& e) { return e.second.step == Step::done; });
   if (!done) return;
   if (update.state == UpdateState::resuming) return finish_resuming(context, update);
   finish_restoring(context, update);
@@ -88,7 +101,8 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
     Worker& worker = context.worker_of(target);
     if (worker.locked_by == update.id) worker.locked_by.clear();
     const bool by_it = target.pause_sent || target.load_sent || target.label_changed;
-    if (state == UpdateState::failed && update.kind == UpdateKind::update && by_it && worker.state != WorkerState::ready)
+    if (state == UpdateState::failed && update.kind == UpdateKind::update && by_it &&
+        worker.state != WorkerState::ready)
       pair.spoiled[version_key(update.version)].insert(url);
     if (update.kind == UpdateKind::leave && worker.state != WorkerState::ready)
       context.set_worker(worker, WorkerState::abandoned, target.cause ? target.cause : worker.cause);
@@ -102,7 +116,8 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
   context.emit(UpdateEnded{update.id});
   pair_is_idle(context, update.pair);
   State& all = context.state();
-  const bool busy = std::any_of(all.pairs.begin(), all.pairs.end(), [](const auto& entry) { return !entry.second.active.empty(); });
+  const bool busy =
+      std::any_of(all.pairs.begin(), all.pairs.end(), [](const auto& entry) { return !entry.second.active.empty(); });
   if (all.stopping && !all.stopped && !busy) {
     all.stopped = true;
     context.emit(Stopped{});

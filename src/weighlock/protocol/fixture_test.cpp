@@ -8,10 +8,17 @@ namespace {
 Dialects dialects() {
   using K = OperationKind;
   Dialects d;
-  d.sglang = {DialectKind::sglang, {PauseMode::abort, PauseMode::keep, PauseMode::retract}, true, true, true, false, Evidence::spot,
-              {K::load, K::set_label, K::flush, K::pause, K::resume}, false};
-  d.vllm = {DialectKind::vllm, {PauseMode::abort, PauseMode::keep, PauseMode::wait}, false, false, false, true, Evidence::checksum,
-            {K::load, K::load_empty, K::set_label, K::flush, K::pause, K::resume}, false};
+  d.sglang = {DialectKind::sglang, {PauseMode::abort, PauseMode::keep, PauseMode::retract}, true, true, true, false,
+              Evidence::spot,      {K::load, K::set_label, K::flush, K::pause, K::resume},  false};
+  d.vllm = {DialectKind::vllm,
+            {PauseMode::abort, PauseMode::keep, PauseMode::wait},
+            false,
+            false,
+            false,
+            true,
+            Evidence::checksum,
+            {K::load, K::load_empty, K::set_label, K::flush, K::pause, K::resume},
+            false};
   return d;
 }
 
@@ -41,19 +48,29 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
   Outcome outcome;
   outcome.kind = OutcomeKind::ok;
   switch (call.operation.kind) {
-    case OperationKind::identify: outcome.dialect = e.dialect; break;
-    case OperationKind::pause: e.paused = true; break;
-    case OperationKind::resume: e.paused = false; break;
-    case OperationKind::set_label: e.label = call.operation.label; break;
+    case OperationKind::identify:
+      outcome.dialect = e.dialect;
+      break;
+    case OperationKind::pause:
+      e.paused = true;
+      break;
+    case OperationKind::resume:
+      e.paused = false;
+      break;
+    case OperationKind::set_label:
+      e.label = call.operation.label;
+      break;
     case OperationKind::load:
       e.loaded = call.operation.directory;
       if (e.dialect == DialectKind::sglang) e.label = call.operation.label;
       break;
     case OperationKind::verify:
-      if (e.loaded != call.operation.directory || e.label != call.operation.label) outcome = failed(OutcomeKind::mismatch, "other weights");
+      if (e.loaded != call.operation.directory || e.label != call.operation.label)
+        outcome = failed(OutcomeKind::mismatch, "other weights");
       outcome.evidence = call.operation.evidence;
       break;
-    default: break;
+    default:
+      break;
   }
   outcome.reading = StateReading{e.incarnation, e.label, e.paused, "/models/start"};
   return outcome;
@@ -82,10 +99,13 @@ void Fixture::perform(Effect effect) {
     answer.call = save->call;
     pending_.push_back(answer);
   } else if (auto* prepare = std::get_if<Prepare>(&effect)) {
-    pending_.push_back(Prepared{prepare->update, "/shared/v" + std::to_string(prepare->version) + ".a" + std::to_string(prepare->attempt)});
+    pending_.push_back(Prepared{
+        prepare->update, "/shared/v" + std::to_string(prepare->version) + ".a" + std::to_string(prepare->attempt)});
   } else if (auto* seal = std::get_if<Seal>(&effect)) {
-    if (seal_error) pending_.push_back(Sealed{seal->update, *seal_error});
-    else pending_.push_back(Sealed{seal->update, sealed});
+    if (seal_error)
+      pending_.push_back(Sealed{seal->update, *seal_error});
+    else
+      pending_.push_back(Sealed{seal->update, sealed});
   } else if (auto* timer = std::get_if<StartTimer>(&effect)) {
     timers_[timer->timer] = now_ + timer->after;
   } else if (auto* gone = std::get_if<CancelTimer>(&effect)) {
@@ -114,7 +134,8 @@ void Fixture::settle() {
 void Fixture::advance(Milliseconds by) {
   const Instant end = now_ + by;
   while (true) {
-    const auto next = std::min_element(timers_.begin(), timers_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto next = std::min_element(timers_.begin(), timers_.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
     if (next == timers_.end() || next->second > end) break;
     now_ = std::max(now_, next->second);
     const TimerId id = next->first;
@@ -153,10 +174,13 @@ void Fixture::script(int worker, OperationKind kind, Outcome outcome, int times)
   scripts_[{url(worker), kind}].push_back(Answer{std::move(outcome), times});
 }
 
-void Fixture::silence(int worker, OperationKind kind) { scripts_[{url(worker), kind}].push_back(Answer{std::nullopt, 1}); }
+void Fixture::silence(int worker, OperationKind kind) {
+  scripts_[{url(worker), kind}].push_back(Answer{std::nullopt, 1});
+}
 
 void Fixture::answer_silenced(int worker, Outcome outcome) {
-  const auto it = std::find_if(silenced_.begin(), silenced_.end(), [&](const auto& e) { return e.first == url(worker); });
+  const auto it =
+      std::find_if(silenced_.begin(), silenced_.end(), [&](const auto& e) { return e.first == url(worker); });
   ASSERT_NE(it, silenced_.end());
   const CallId call = it->second;
   silenced_.erase(it);

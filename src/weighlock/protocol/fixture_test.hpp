@@ -1,4 +1,5 @@
-// For the tests of protocol/: a driver whose ports answer by script, one event at a time, with a clock that only the test moves.
+// For the tests of protocol/: a driver whose ports answer by script, one event at a time, with a clock that only the
+// test moves.
 //
 // By default every worker answers well and at once; `script` changes the answer of one operation of one worker.
 #pragma once
@@ -41,8 +42,8 @@ class Fixture : public Ports, public ::testing::Test {
   static std::string trainer(int i) { return "http://trainer" + std::to_string(i) + ":9000"; }
   UpdateId request(std::int64_t version, Policy policy = {}, std::string key = "");
   void post(EventBody body) { driver_->post(std::move(body)), settle(); }
-  void settle();                    // until nothing is left to answer
-  void advance(Milliseconds by);    // fires timers on the way
+  void settle();                  // until nothing is left to answer
+  void advance(Milliseconds by);  // fires timers on the way
   void script(int worker, OperationKind kind, Outcome outcome, int times = 1);
   void silence(int worker, OperationKind kind);
   void answer_silenced(int worker, Outcome outcome);  // the oldest call that was left unanswered

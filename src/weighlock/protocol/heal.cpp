@@ -1,6 +1,8 @@
-// Bringing one worker to a version, step by step: the catch-up after a commit, and restoring (protocol.md sections 2, 5).
+// Bringing one worker to a version, step by step: the catch-up after a commit, and restoring (protocol.md sections 2,
+// 5).
 //
-//   heal_reading -> [heal_pausing] -> heal_labelling -> heal_loading [-> heal_emptying -> heal_reloading] -> [heal_labelling_version]
+//   heal_reading -> [heal_pausing] -> heal_labelling -> heal_loading [-> heal_emptying -> heal_reloading] ->
+//   [heal_labelling_version]
 //   -> [heal_flushing] -> heal_verifying -> resume
 #include <fmt/format.h>
 
@@ -15,9 +17,13 @@ constexpr int kTries = 3;
 constexpr Milliseconds kRetry = 500ms;
 constexpr int kRepausesMax = 2;
 
-std::string goal_label(const Worker& worker, const VersionRef& goal) { return goal.lineage == 0 ? worker.start_label : goal.label; }
+std::string goal_label(const Worker& worker, const VersionRef& goal) {
+  return goal.lineage == 0 ? worker.start_label : goal.label;
+}
 
-std::string goal_name(const VersionRef& goal) { return goal.lineage == 0 ? "the start model" : fmt::format("v{}", goal.version); }
+std::string goal_name(const VersionRef& goal) {
+  return goal.lineage == 0 ? "the start model" : fmt::format("v{}", goal.version);
+}
 
 void send_label(Context& context, Update& update, Target& target, Step step, std::string label) {
   Operation operation;
@@ -56,13 +62,19 @@ void send_verify(Context& context, Update& update, Target& target) {
   context.call(update, target, Step::heal_verifying, std::move(operation));
 }
 
-void fail_heal(Context& context, Update& update, Target& target, CauseCode code, std::string_view step, const Outcome& outcome) {
+void fail_heal(Context& context, Update& update, Target& target, CauseCode code, std::string_view step,
+               const Outcome& outcome) {
   const std::string before = target.cause ? target.cause->message + "; " : "";
+  const bool known = !outcome.text.empty() && before.find(outcome.text) != std::string::npos;
+  const std::string_view words = known ? std::string_view("the same again") : std::string_view(outcome.text);
   if (outcome.needs_restart) code = CauseCode::needs_restart;
   if (outcome.kind == OutcomeKind::not_sent) code = CauseCode::unreachable;
   if (outcome.kind == OutcomeKind::unknown && code != CauseCode::needs_restart) code = CauseCode::load_unknown;
-  if (target.verdict != Verdict::unknown) target.verdict = outcome.kind == OutcomeKind::unknown ? Verdict::unknown : Verdict::torn;
-  quarantine(context, update, target, context.cause(code, fmt::format("{}heal to {}: {}: {}", before, goal_name(*target.goal), step, outcome.text)));
+  if (target.verdict != Verdict::unknown)
+    target.verdict = outcome.kind == OutcomeKind::unknown ? Verdict::unknown : Verdict::torn;
+  quarantine(
+      context, update, target,
+      context.cause(code, fmt::format("{}heal to {}: {}: {}", before, goal_name(*target.goal), step, words)));
 }
 
 void after_load(Context& context, Update& update, Target& target) {
@@ -90,7 +102,8 @@ void on_heal_verified(Context& context, Update& update, Target& target, const Ou
     note_death(context, update, target, *target.goal);
     target.verdict = Verdict::unknown;
     target.paused = outcome.reading->paused;
-    return quarantine(context, update, target, context.cause(CauseCode::restarted, "heal: a new process answers; the one that loaded is gone"));
+    return quarantine(context, update, target,
+                      context.cause(CauseCode::restarted, "heal: a new process answers; the one that loaded is gone"));
   }
   if (outcome.ok() && outcome.reading) {
     const bool held = target.paused || target.was_paused;
@@ -110,7 +123,8 @@ void on_heal_verified(Context& context, Update& update, Target& target, const Ou
     context.set_worker(worker, WorkerState::verified);
     return start_resume(context, update, target);
   }
-  if (outcome.kind == OutcomeKind::unknown && ++target.tries < kTries) return start_retry(context, update, target, kRetry);
+  if (outcome.kind == OutcomeKind::unknown && ++target.tries < kTries)
+    return start_retry(context, update, target, kRetry);
   fail_heal(context, update, target, CauseCode::heal_failed, "verify", outcome);
 }
 
@@ -123,10 +137,12 @@ void send_read(Context& context, Update& update, Target& target) {
 void on_heal_read(Context& context, Update& update, Target& target, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
   if (!outcome.ok() || !outcome.reading) {
-    if (outcome.kind == OutcomeKind::unknown && ++target.tries < kTries) return start_retry(context, update, target, kRetry);
+    if (outcome.kind == OutcomeKind::unknown && ++target.tries < kTries)
+      return start_retry(context, update, target, kRetry);
     return fail_heal(context, update, target, CauseCode::heal_failed, "read", outcome);
   }
-  if (observe(context, worker, *outcome.reading) && target.load_sent) note_death(context, update, target, update.version);
+  if (observe(context, worker, *outcome.reading) && target.load_sent)
+    note_death(context, update, target, update.version);
   target.tries = 0;
   target.incarnation = worker.incarnation;
   target.paused = outcome.reading->paused;
@@ -162,8 +178,12 @@ void start_heal(Context& context, Update& update, Target& target, VersionRef goa
 
 void on_heal_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
   switch (target.step) {
-    case Step::heal_reading: on_heal_read(context, update, target, outcome); break;
-    case Step::heal_pausing: on_heal_paused(context, update, target, outcome); break;
+    case Step::heal_reading:
+      on_heal_read(context, update, target, outcome);
+      break;
+    case Step::heal_pausing:
+      on_heal_paused(context, update, target, outcome);
+      break;
     case Step::heal_labelling:
       if (outcome.ok()) {
         send_load(context, update, target, Step::heal_loading);
@@ -179,7 +199,9 @@ void on_heal_call(Context& context, Update& update, Target& target, OperationKin
       }
       break;
     case Step::heal_loading:
-    case Step::heal_reloading: on_heal_loaded(context, update, target, outcome); break;
+    case Step::heal_reloading:
+      on_heal_loaded(context, update, target, outcome);
+      break;
     case Step::heal_labelling_version:
       if (!outcome.ok()) {
         fail_heal(context, update, target, CauseCode::label_failed, "label", outcome);
@@ -199,8 +221,11 @@ void on_heal_call(Context& context, Update& update, Target& target, OperationKin
         fail_heal(context, update, target, CauseCode::flush_failed, "flush", outcome);
       }
       break;
-    case Step::heal_verifying: on_heal_verified(context, update, target, outcome); break;
-    default: break;
+    case Step::heal_verifying:
+      on_heal_verified(context, update, target, outcome);
+      break;
+    default:
+      break;
   }
   finish_if_done(context, update);
 }

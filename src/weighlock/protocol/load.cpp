@@ -1,4 +1,5 @@
-// LOADING and VERIFYING: batches, one pipeline per worker, and the decision that follows from their verdicts (protocol.md 1, 3, 4).
+// LOADING and VERIFYING: batches, one pipeline per worker, and the decision that follows from their verdicts
+// (protocol.md 1, 3, 4).
 //
 //   labelling -> loading -> [labelling_version] -> [flushing] -> verifying -> judged
 //
@@ -15,20 +16,24 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kDirectoryTries = 5;   // a lagging mount: 0.5 + 1 + 2 + 4 s
-constexpr int kFlushTries = 4;       // an engine that isn't idle yet refuses
+constexpr int kDirectoryTries = 5;  // a lagging mount: 0.5 + 1 + 2 + 4 s
+constexpr int kFlushTries = 4;      // an engine that isn't idle yet refuses
 constexpr int kReadTries = 3;
-constexpr int kRepausesMax = 2;      // someone keeps continuing it: not ours to win
+constexpr int kRepausesMax = 2;  // someone keeps continuing it: not ours to win
 constexpr Milliseconds kRetryFirst = 500ms;
 
-bool in_pipeline(Step step) { return step >= Step::labelling && step <= Step::repausing; }
-bool before_verify(Step step) { return step >= Step::labelling && step <= Step::flushing; }
+bool in_pipeline(Step step) {
+  return step >= Step::labelling && step <= Step::repausing;
+}
+bool before_verify(Step step) {
+  return step >= Step::labelling && step <= Step::flushing;
+}
 
 struct Tally {
-  int members = 0;      // without those lost before their load was sent
+  int members = 0;  // without those lost before their load was sent
   int lost = 0;
-  int verified = 0;     // members
-  int pending = 0;      // members without a verdict
+  int verified = 0;  // members
+  int pending = 0;   // members without a verdict
   bool batch_judged = true;
   bool batch_launched = true;
   bool batch_failed = false;  // one of the batch isn't verified
@@ -77,7 +82,8 @@ void send_load(Context& context, Update& update, Target& target) {
 
 void launch_one(Context& context, Update& update, Target& target) {
   target.tries = 0;
-  if (update.policy.pause == PauseOwner::never) return send_load(context, update, target);  // live traffic would show the label
+  if (update.policy.pause == PauseOwner::never)
+    return send_load(context, update, target);  // live traffic would show the label
   target.label_changed = true;
   context.call(update, target, Step::labelling, label_operation("loading:" + update.id));
 }
@@ -115,7 +121,8 @@ void send_flush(Context& context, Update& update, Target& target) {
 // In mode `keep` requests hold their blocks over the switch: what may be flushed is flushed after the resume.
 void after_label(Context& context, Update& update, Target& target) {
   target.tries = 0;
-  const bool needs_flush = !context.traits_of(context.worker_of(target)).load_flushes && update.policy.pause_mode != PauseMode::keep;
+  const bool needs_flush =
+      !context.traits_of(context.worker_of(target)).load_flushes && update.policy.pause_mode != PauseMode::keep;
   if (needs_flush) return send_flush(context, update, target);
   send_verify(context, update, target);
 }
@@ -155,12 +162,15 @@ void evaluate(Context& context, Update& update) {
   const bool all_asked = update.policy.on_failure == OnFailure::rollback_all;
   const int needed = all_asked ? std::max(1, t.members + t.lost) : update.policy.quorum.needed(t.members);
   const auto fail = [&](ErrorCode code, std::string text) {
-    begin_restoring(context, update, Error{code, fmt::format("pair '{}': v{}: {}", update.pair, update.version.version, text), nullptr});
+    begin_restoring(context, update,
+                    Error{code, fmt::format("pair '{}': v{}: {}", update.pair, update.version.version, text), nullptr});
   };
   if (t.verified + t.pending < needed)
-    return fail(ErrorCode::quorum_lost, fmt::format("load: {} of {} workers can be verified, {} needed", t.verified + t.pending, t.members, needed));
+    return fail(ErrorCode::quorum_lost, fmt::format("load: {} of {} workers can be verified, {} needed",
+                                                    t.verified + t.pending, t.members, needed));
   const bool is_canary = update.batch + 1 < update.batches;
-  if (is_canary && t.batch_failed) return fail(ErrorCode::canary_failed, "load: a canary was not verified; no other worker was loaded");
+  if (is_canary && t.batch_failed)
+    return fail(ErrorCode::canary_failed, "load: a canary was not verified; no other worker was loaded");
   if (t.batch_judged && is_canary) {
     ++update.batch;
     context.set_state(update, UpdateState::loading);
@@ -184,7 +194,8 @@ void evaluate(Context& context, Update& update) {
       if (target.load_took) times.push_back(target.load_took->count());
     }
     std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-    const Milliseconds patience{static_cast<std::int64_t>(update.policy.straggler * static_cast<double>(times[times.size() / 2]))};
+    const Milliseconds patience{
+        static_cast<std::int64_t>(update.policy.straggler * static_cast<double>(times[times.size() / 2]))};
     context.start_timer(update, "straggler", std::max(update.policy.straggler_min, patience));
   }
 }
@@ -198,7 +209,8 @@ void on_labelled(Context& context, Update& update, Target& target, const Outcome
   if (outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent) target.label_changed = false;
   const bool lost = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
   lose_before_load(context, target, lost ? Verdict::untouched : Verdict::unknown,
-                   outcome.kind == OutcomeKind::not_sent ? CauseCode::unreachable : CauseCode::label_failed, fmt::format("label: {}", outcome.text));
+                   outcome.kind == OutcomeKind::not_sent ? CauseCode::unreachable : CauseCode::label_failed,
+                   fmt::format("label: {}", outcome.text));
   evaluate(context, update);
 }
 
@@ -218,14 +230,22 @@ void on_loaded(Context& context, Update& update, Target& target, const Outcome& 
       if (traits.load_sets_label) return after_label(context, update, target);
       return context.call(update, target, Step::labelling_version, label_operation(update.version.label));
     case OutcomeKind::untouched:
-      if (outcome.code == ErrorCode::checkpoint_missing && traits.missing_directory_harmless && ++target.tries < kDirectoryTries)
+      if (outcome.code == ErrorCode::checkpoint_missing && traits.missing_directory_harmless &&
+          ++target.tries < kDirectoryTries)
         return retry_later(context, update, target);
       judge(context, target, Verdict::untouched,
             outcome.code == ErrorCode::permission_denied ? CauseCode::credentials : CauseCode::load_failed, text);
       break;
-    case OutcomeKind::not_sent: lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text); break;
-    case OutcomeKind::unknown: judge(context, target, Verdict::unknown, CauseCode::load_unknown, text); break;
-    default: judge(context, target, Verdict::torn, target.needs_restart ? CauseCode::needs_restart : CauseCode::load_failed, text); break;
+    case OutcomeKind::not_sent:
+      lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text);
+      break;
+    case OutcomeKind::unknown:
+      judge(context, target, Verdict::unknown, CauseCode::load_unknown, text);
+      break;
+    default:
+      judge(context, target, Verdict::torn, target.needs_restart ? CauseCode::needs_restart : CauseCode::load_failed,
+            text);
+      break;
   }
   evaluate(context, update);
 }
@@ -241,16 +261,19 @@ void on_flushed(Context& context, Update& update, Target& target, const Outcome&
     target.tries = 0;
     return send_verify(context, update, target);
   }
-  if (outcome.kind == OutcomeKind::untouched && ++target.tries < kFlushTries) return retry_later(context, update, target);
+  if (outcome.kind == OutcomeKind::untouched && ++target.tries < kFlushTries)
+    return retry_later(context, update, target);
   judge(context, target, Verdict::torn, CauseCode::flush_failed, fmt::format("flush: {}", outcome.text));
   evaluate(context, update);
 }
 
-// Someone continued it while it loaded: what ran meanwhile may have filled its caches. Another pause and flush, and it is said.
+// Someone continued it while it loaded: what ran meanwhile may have filled its caches. Another pause and flush, and it
+// is said.
 void pause_again(Context& context, Update& update, Target& target) {
   ++target.repauses;
-  context.record(RecordKind::worker_state, update, target.worker,
-                 {{"state", "continued_by_other"}, {"message", "it was running although its load had begun; paused again"}});
+  context.record(
+      RecordKind::worker_state, update, target.worker,
+      {{"state", "continued_by_other"}, {"message", "it was running although its load had begun; paused again"}});
   target.pause_sent = true;
   target.was_paused = false;  // whoever had paused it continued it: the pause that follows is ours to undo
   Operation operation;
@@ -266,7 +289,8 @@ void on_verified(Context& context, Update& update, Target& target, const Outcome
     note_death(context, update, target, update.version);
     target.paused = outcome.reading->paused;
     target.incarnation = worker.incarnation;
-    judge(context, target, Verdict::unknown, CauseCode::restarted, "verify: a new process answers; the one that loaded is gone");
+    judge(context, target, Verdict::unknown, CauseCode::restarted,
+          "verify: a new process answers; the one that loaded is gone");
   } else if (outcome.ok() && outcome.reading) {
     const bool running = !outcome.reading->paused && update.policy.pause == PauseOwner::gateway;
     if (running && target.repauses < kRepausesMax) return pause_again(context, update, target);
@@ -290,8 +314,8 @@ void on_repaused(Context& context, Update& update, Target& target, const Outcome
     if (update.policy.pause_mode != PauseMode::keep) return send_flush(context, update, target);
     return send_verify(context, update, target);
   }
-  judge(context, target, outcome.kind == OutcomeKind::unknown ? Verdict::unknown : Verdict::loaded, CauseCode::pause_failed,
-        fmt::format("pause (it was continued by another): {}", outcome.text));
+  judge(context, target, outcome.kind == OutcomeKind::unknown ? Verdict::unknown : Verdict::loaded,
+        CauseCode::pause_failed, fmt::format("pause (it was continued by another): {}", outcome.text));
   evaluate(context, update);
 }
 
@@ -318,7 +342,8 @@ void assign_batches(Context& context, Update& update) {
 
 void begin_loading(Context& context, Update& update) {
   context.set_state(update, UpdateState::loading);
-  if (update.policy.digest == DigestPolicy::overlap && update.sealed && !update.sealed->blind && update.version.digest.empty()) {
+  if (update.policy.digest == DigestPolicy::overlap && update.sealed && !update.sealed->blind &&
+      update.version.digest.empty()) {
     update.digest_running = true;
     context.emit(ComputeDigest{update.id, update.version.directory});
   }
@@ -329,37 +354,50 @@ void begin_loading(Context& context, Update& update) {
 
 void on_loading_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
   switch (target.step) {
-    case Step::labelling: return on_labelled(context, update, target, outcome);
-    case Step::loading: return on_loaded(context, update, target, outcome);
-    case Step::labelling_version: return on_version_labelled(context, update, target, outcome);
-    case Step::flushing: return on_flushed(context, update, target, outcome);
-    case Step::verifying: return on_verified(context, update, target, outcome);
-    case Step::repausing: return on_repaused(context, update, target, outcome);
-    default: return;
+    case Step::labelling:
+      return on_labelled(context, update, target, outcome);
+    case Step::loading:
+      return on_loaded(context, update, target, outcome);
+    case Step::labelling_version:
+      return on_version_labelled(context, update, target, outcome);
+    case Step::flushing:
+      return on_flushed(context, update, target, outcome);
+    case Step::verifying:
+      return on_verified(context, update, target, outcome);
+    case Step::repausing:
+      return on_repaused(context, update, target, outcome);
+    default:
+      return;
   }
 }
 
 void on_load_retry(Context& context, Update& update, Target& target) {
   if (target.call) return;
   switch (target.step) {
-    case Step::loading: return send_load(context, update, target);
-    case Step::flushing: return send_flush(context, update, target);
-    case Step::verifying: return send_verify(context, update, target);
-    default: return;
+    case Step::loading:
+      return send_load(context, update, target);
+    case Step::flushing:
+      return send_flush(context, update, target);
+    case Step::verifying:
+      return send_verify(context, update, target);
+    default:
+      return;
   }
 }
 
 void on_load_timer(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
     if (!target.included || target.batch != update.batch) continue;
-    const std::string text = fmt::format("load of v{}: no answer within {} ms", update.version.version, update.policy.deadlines.load.count());
+    const std::string text = fmt::format("load of v{}: no answer within {} ms", update.version.version,
+                                         update.policy.deadlines.load.count());
     if (target.step == Step::paused) {
       judge(context, target, Verdict::untouched, CauseCode::load_failed, text + " (not sent)");
     } else if (before_verify(target.step)) {
       const bool unanswered = target.call.has_value();
       context.give_up(target);
       const Verdict rest = target.verdict == Verdict::loaded ? Verdict::torn : Verdict::untouched;
-      judge(context, target, unanswered ? Verdict::unknown : rest, unanswered ? CauseCode::load_unknown : CauseCode::load_failed, text);
+      judge(context, target, unanswered ? Verdict::unknown : rest,
+            unanswered ? CauseCode::load_unknown : CauseCode::load_failed, text);
     }
   }
   evaluate(context, update);
@@ -379,7 +417,8 @@ void on_straggler_timer(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
     if (!in_pipeline(target.step)) continue;
     context.give_up(target);
-    judge(context, target, Verdict::unknown, CauseCode::load_unknown, "load: much slower than the others; the fleet did not wait for it");
+    judge(context, target, Verdict::unknown, CauseCode::load_unknown,
+          "load: much slower than the others; the fleet did not wait for it");
   }
   evaluate(context, update);
 }

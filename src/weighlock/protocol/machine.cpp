@@ -15,21 +15,28 @@ void settle_labels(Worker& worker, const Outcome& outcome, bool writes_label) {
   if (!writes_label || worker.labels.empty()) return;
   if (outcome.ok()) {
     worker.labels.erase(worker.labels.begin(), worker.labels.end() - 1);
-  } else if ((outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent) && worker.labels.size() > 1) {
+  } else if ((outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent) &&
+             worker.labels.size() > 1) {
     worker.labels.pop_back();
   }
 }
 
 void route(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
   switch (target.step) {
-    case Step::surveying: survey_step(context, update, target, kind, outcome); return;
-    case Step::pausing: on_pausing_call(context, update, target, outcome); return;
+    case Step::surveying:
+      survey_step(context, update, target, kind, outcome);
+      return;
+    case Step::pausing:
+      on_pausing_call(context, update, target, outcome);
+      return;
     case Step::labelling:
     case Step::loading:
     case Step::labelling_version:
     case Step::flushing:
     case Step::verifying:
-    case Step::repausing: on_loading_call(context, update, target, kind, outcome); return;
+    case Step::repausing:
+      on_loading_call(context, update, target, kind, outcome);
+      return;
     case Step::heal_reading:
     case Step::heal_pausing:
     case Step::heal_labelling:
@@ -38,30 +45,39 @@ void route(Context& context, Update& update, Target& target, OperationKind kind,
     case Step::heal_reloading:
     case Step::heal_labelling_version:
     case Step::heal_flushing:
-    case Step::heal_verifying: on_heal_call(context, update, target, kind, outcome); return;
+    case Step::heal_verifying:
+      on_heal_call(context, update, target, kind, outcome);
+      return;
     case Step::barrier:
     case Step::former_label:
     case Step::resuming:
     case Step::checking:
     case Step::flushing_after:
     case Step::probing:
-    case Step::fencing: on_resume_call(context, update, target, kind, outcome); return;
+    case Step::fencing:
+      on_resume_call(context, update, target, kind, outcome);
+      return;
     case Step::surveyed:
     case Step::paused:
     case Step::judged:
     case Step::resume_waiting:
-    case Step::done: WEIGHLOCK_CHECK(false, "an answer for a target that waits for none"); return;
+    case Step::done:
+      WEIGHLOCK_CHECK(false, "an answer for a target that waits for none");
+      return;
   }
 }
 
-void record_outcome(Context& context, const UpdateId& update, const Worker& worker, const EarlierCall& call, const Outcome& outcome) {
-  json::object body{{"operation", std::string(name(call.kind))}, {"call", call.call}, {"result", std::string(name(outcome.kind))}};
+void record_outcome(Context& context, const UpdateId& update, const Worker& worker, const EarlierCall& call,
+                    const Outcome& outcome) {
+  json::object body{
+      {"operation", std::string(name(call.kind))}, {"call", call.call}, {"result", std::string(name(outcome.kind))}};
   if (!outcome.text.empty()) body["text"] = outcome.text;
   context.record(RecordKind::outcome, worker.pair, update, worker.url, std::move(body));
 }
 
 void on_late_answer(Context& context, Worker& worker, CallId call, const Outcome& outcome) {
-  const auto it = std::find_if(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) { return e.call == call; });
+  const auto it =
+      std::find_if(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) { return e.call == call; });
   if (it == worker.earlier.end()) return;
   record_outcome(context, "", worker, *it, outcome);
   if (outcome.kind == OutcomeKind::unknown) {
@@ -87,13 +103,19 @@ void on_call_ended(Context& context, const CallEnded& event) {
   const EarlierCall call = *worker.in_flight;
   worker.in_flight.reset();
   if (event.outcome.dialect) worker.dialect = event.outcome.dialect;
-  const bool writes_label = call.kind == OperationKind::set_label ||
-                            (call.kind == OperationKind::load && worker.dialect && context.traits_of(worker).load_sets_label);
+  const bool writes_label =
+      call.kind == OperationKind::set_label ||
+      (call.kind == OperationKind::load && worker.dialect && context.traits_of(worker).load_sets_label);
   settle_labels(worker, event.outcome, writes_label);
+  const bool without_effect =
+      event.outcome.kind == OutcomeKind::untouched || event.outcome.kind == OutcomeKind::not_sent;
+  if (call.kind == OperationKind::pause && without_effect) worker.paused_by_us = call.held_before;
   if (event.outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
-    worker.earlier.push_back(EarlierCall{call.call, call.kind, call.pause_mode, false});
+    worker.earlier.push_back(
+        EarlierCall{call.call, call.kind, call.pause_mode, false, call.held_before, call.unpaused});
   }
-  if (changes_something(call.kind) || !event.outcome.ok()) record_outcome(context, update_id, worker, call, event.outcome);
+  if (changes_something(call.kind) || !event.outcome.ok())
+    record_outcome(context, update_id, worker, call, event.outcome);
   Update* update = context.find_update(update_id);
   if (!update) return;
   const auto target = update->targets.find(url);
@@ -103,9 +125,10 @@ void on_call_ended(Context& context, const CallEnded& event) {
 }
 
 void on_whole_timer(Context& context, Update& update) {
-  Error error{ErrorCode::timed_out, fmt::format("pair '{}': v{}: not done within its deadline of {} ms (phase {})", update.pair,
-                                                update.version.version, update.policy.deadlines.whole_or_default().count(),
-                                                name(update.state))};
+  Error error{
+      ErrorCode::timed_out,
+      fmt::format("pair '{}': v{}: not done within its deadline of {} ms (phase {})", update.pair,
+                  update.version.version, update.policy.deadlines.whole_or_default().count(), name(update.state))};
   if (update.state < UpdateState::pausing) {
     end_before_pause(context, update, UpdateState::aborted, std::move(error));
   } else if (update.state < UpdateState::committing) {
@@ -116,7 +139,7 @@ void on_whole_timer(Context& context, Update& update) {
 void on_target_timer(Context& context, Update& update, const std::string& url) {
   const auto it = update.targets.find(url);
   if (it == update.targets.end()) return;
-  if (it->second.step == Step::resume_waiting) {
+  if (it->second.step == Step::resume_waiting || it->second.step == Step::flushing_after) {
     on_resume_retry(context, update, it->second);
   } else if (it->second.step >= Step::heal_reading && it->second.step <= Step::heal_verifying) {
     on_heal_retry(context, update, it->second);

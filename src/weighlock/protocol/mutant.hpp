@@ -1,4 +1,5 @@
-// Deliberate mistakes, compiled in by tests only (WEIGHLOCK_MUTANT=1..4), that the simulator must catch: a check of the checker.
+// Deliberate mistakes, compiled in by tests only (WEIGHLOCK_MUTANT=1..4), that the simulator must catch: a check of the
+// checker.
 #pragma once
 
 namespace weighlock::protocol {
@@ -15,6 +16,8 @@ enum class Mutant {
 #define WEIGHLOCK_MUTANT 0
 #endif
 
-constexpr bool mutant(Mutant which) { return static_cast<int>(which) == WEIGHLOCK_MUTANT; }
+constexpr bool mutant(Mutant which) {
+  return static_cast<int>(which) == WEIGHLOCK_MUTANT;
+}
 
 }  // namespace weighlock::protocol

@@ -20,20 +20,23 @@ bool may_take_part(const Update& update, const Target& target, const Worker& wor
 // What was asked explicitly and a worker can't do ends the update before anyone is paused.
 std::optional<Error> refuse_policy(Context& context, const Update& update) {
   const auto refuse = [&](const std::string& worker, std::string text) {
-    return Error{ErrorCode::not_supported, fmt::format("pair '{}': v{}: worker {}: {}", update.pair, update.version.version, worker, text),
+    return Error{ErrorCode::not_supported,
+                 fmt::format("pair '{}': v{}: worker {}: {}", update.pair, update.version.version, worker, text),
                  nullptr};
   };
   for (const auto& [url, target] : update.targets) {
     const Worker& worker = context.state().workers.at(url);
     if (!target.included || !worker.dialect) continue;
     const DialectTraits& traits = context.traits_of(worker);
-    const bool has_mode = std::find(traits.pause_modes.begin(), traits.pause_modes.end(), update.policy.pause_mode) != traits.pause_modes.end();
+    const bool has_mode = std::find(traits.pause_modes.begin(), traits.pause_modes.end(), update.policy.pause_mode) !=
+                          traits.pause_modes.end();
     if (update.policy.pause == PauseOwner::gateway && !has_mode)
       return refuse(url, fmt::format("{} has no pause mode '{}'", name(traits.kind), name(update.policy.pause_mode)));
     if (!update.policy.evidence || *update.policy.evidence == Evidence::probe) continue;
     const Evidence best = update.sealed->blind ? std::min(Evidence::label, traits.evidence_best) : traits.evidence_best;
     if (*update.policy.evidence > best)
-      return refuse(url, fmt::format("evidence '{}' can't be had here; the best is '{}'", name(*update.policy.evidence), name(best)));
+      return refuse(url, fmt::format("evidence '{}' can't be had here; the best is '{}'", name(*update.policy.evidence),
+                                     name(best)));
   }
   return std::nullopt;
 }
@@ -45,7 +48,8 @@ void leave_out(Context& context, Target& target, Worker& worker) {
   target.verdict = worker.state == WorkerState::ready ? Verdict::untouched : Verdict::unknown;
   target.counted_lost = true;
   if (!target.cause) target.cause = worker.cause;
-  if (worker.state == WorkerState::ready || worker.state == WorkerState::joining || worker.state == WorkerState::foreign) {
+  if (worker.state == WorkerState::ready || worker.state == WorkerState::joining ||
+      worker.state == WorkerState::foreign) {
     context.set_worker(worker, WorkerState::quarantined, target.cause);
     context.emit(Fence{worker.url, worker.pair, *target.cause});
   }
@@ -69,8 +73,11 @@ void fix_members(Context& context, Update& update) {
 json::object describe_targets(const Update& update) {
   json::array list;
   for (const auto& [url, target] : update.targets) {
-    list.push_back(json::object{{"worker", url}, {"role", target.role == Role::member ? "member" : "extra"}, {"included", target.included},
-                                {"incarnation", target.incarnation}, {"was_paused", target.was_paused}});
+    list.push_back(json::object{{"worker", url},
+                                {"role", target.role == Role::member ? "member" : "extra"},
+                                {"included", target.included},
+                                {"incarnation", target.incarnation},
+                                {"was_paused", target.was_paused}});
   }
   return {{"targets", std::move(list)}};
 }
@@ -80,11 +87,11 @@ void pause_all(Context& context, Update& update) {
     if (!target.included) continue;
     Worker& worker = context.worker_of(target);
     const bool ours_already = target.paused && worker.paused_by_us;
-    if (update.policy.pause != PauseOwner::gateway || target.was_paused || ours_already) {
+    if (target.paused) context.set_worker(worker, WorkerState::paused, worker.cause);
+    // One that we hold paused is paused again, which is harmless: SGLang reads as paused also while it runs unwell.
+    if (update.policy.pause != PauseOwner::gateway || target.was_paused) {
       target.step = Step::paused;
       target.pause_sent = ours_already;
-      if (target.paused) context.set_worker(worker, WorkerState::paused, worker.cause);
-      if (ours_already) target.paused_at = context.now();
       continue;
     }
     target.pause_sent = true;
@@ -110,9 +117,12 @@ void pausing_ended(Context& context, Update& update) {
   context.cancel_timer(update, "pause");
   const bool all_asked = update.policy.on_failure == OnFailure::rollback_all;
   const int left = members - lost;
-  if (anyone && left > 0 && !(all_asked && lost > 0) && left >= update.policy.quorum.needed(left)) return begin_loading(context, update);
-  Error error{ErrorCode::quorum_lost, fmt::format("pair '{}': v{}: pause: {} of {} workers could be paused", update.pair,
-                                                  update.version.version, left, members), nullptr};
+  if (anyone && left > 0 && !(all_asked && lost > 0) && left >= update.policy.quorum.needed(left))
+    return begin_loading(context, update);
+  Error error{ErrorCode::quorum_lost,
+              fmt::format("pair '{}': v{}: pause: {} of {} workers could be paused", update.pair,
+                          update.version.version, left, members),
+              nullptr};
   if (mutant(Mutant::pause_failure_strands)) return end_update(context, update, UpdateState::failed, std::move(error));
   begin_restoring(context, update, std::move(error));
 }
@@ -143,20 +153,23 @@ void pausing_survey_done(Context& context, Update& update) {
     if (!target.included) reasons += fmt::format("; worker {}: {}", url, why ? why->message : "left out");
   }
   if (anyone) {
-    if (auto error = refuse_policy(context, update)) return end_before_pause(context, update, UpdateState::aborted, std::move(*error));
+    if (auto error = refuse_policy(context, update))
+      return end_before_pause(context, update, UpdateState::aborted, std::move(*error));
   }
   fix_members(context, update);
   for (auto& [url, target] : update.targets) {
     if (!target.included) leave_out(context, target, context.worker_of(target));
   }
   if (!anyone) {
-    Error error{ErrorCode::unreachable, fmt::format("pair '{}': v{}: no worker can be updated{}", update.pair, update.version.version, reasons),
+    Error error{ErrorCode::unreachable,
+                fmt::format("pair '{}': v{}: no worker can be updated{}", update.pair, update.version.version, reasons),
                 nullptr};
     return end_before_pause(context, update, UpdateState::rejected, std::move(error));
   }
   context.record(RecordKind::targets, update, "", describe_targets(update));
-  context.start_timer(update, "pause",
-                      update.policy.pause_mode == PauseMode::wait ? update.policy.deadlines.load : update.policy.deadlines.pause);
+  context.start_timer(
+      update, "pause",
+      update.policy.pause_mode == PauseMode::wait ? update.policy.deadlines.load : update.policy.deadlines.pause);
   pause_all(context, update);
   pausing_ended(context, update);
 }
@@ -171,13 +184,12 @@ void on_pausing_call(Context& context, Update& update, Target& target, const Out
       context.set_worker(worker, WorkerState::paused, worker.cause);
       break;
     case OutcomeKind::not_sent:
-      worker.paused_by_us = false;
       exclude(context, target, Verdict::untouched, CauseCode::unreachable, fmt::format("pause: {}", outcome.text));
       break;
     case OutcomeKind::untouched: {
-      worker.paused_by_us = false;
       const bool key = outcome.code == ErrorCode::permission_denied;
-      exclude(context, target, Verdict::untouched, key ? CauseCode::credentials : CauseCode::pause_failed, fmt::format("pause: {}", outcome.text));
+      exclude(context, target, Verdict::untouched, key ? CauseCode::credentials : CauseCode::pause_failed,
+              fmt::format("pause: {}", outcome.text));
       break;
     }
     default:

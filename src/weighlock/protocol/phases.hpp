@@ -1,4 +1,5 @@
-// Internal to protocol/: the parts of the machine and how they call each other. One file per phase, in the order of an update:
+// Internal to protocol/: the parts of the machine and how they call each other. One file per phase, in the order of an
+// update:
 //
 //   admission.cpp  pairs, requests, queue, cancel, shutdown
 //   prepare.cpp    PREPARING: save, seal
@@ -11,8 +12,8 @@
 //   resume.cpp     letting one worker serve again, or fencing it
 //   finish.cpp     terminal states
 //
-// A function called `on_...` takes an event; any function may end the update, so nobody touches an update after calling one
-// that may, except through `Context::find_update`.
+// A function called `on_...` takes an event; any function may end the update, so nobody touches an update after calling
+// one that may, except through `Context::find_update`.
 #pragma once
 
 #include "weighlock/protocol/context.hpp"
@@ -87,6 +88,8 @@ void start_barrier(Context& context, Update& update, Target& target);
 void start_former_label(Context& context, Update& update, Target& target);
 void start_resume(Context& context, Update& update, Target& target);
 void on_resume_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
+// Gives up on the flush that follows a resume in mode keep; no call of it may be running.
+void end_flush_tries(Context& context, Update& update, Target& target);
 void on_resume_retry(Context& context, Update& update, Target& target);
 void quarantine(Context& context, Update& update, Target& target, Cause cause);
 void start_retry(Context& context, Update& update, Target& target, Milliseconds after);

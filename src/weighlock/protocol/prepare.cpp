@@ -22,7 +22,8 @@ Error about(const Update& update, ErrorCode code, std::string_view text) {
 
 std::string busy_trainers(Context& context, const Pair& pair) {
   auto& busy = context.state().busy;
-  std::erase_if(busy, [&](const auto& entry) { return context.now() - entry.second.since > kTrainerCollectiveTimeout; });
+  std::erase_if(busy,
+                [&](const auto& entry) { return context.now() - entry.second.since > kTrainerCollectiveTimeout; });
   std::string names;
   for (const std::string& url : pair.spec.trainer_urls) {
     if (busy.contains(url)) names += (names.empty() ? "" : ", ") + url;
@@ -33,15 +34,20 @@ std::string busy_trainers(Context& context, const Pair& pair) {
 std::optional<Error> refuse_admission(Context& context, const Update& update, Pair& pair) {
   const VersionRef& version = update.version;
   if (pair.committed && pair.committed->lineage == version.lineage && version.version < pair.committed->version)
-    return about(update, ErrorCode::version_not_newer, fmt::format("v{} is committed; a lower version is refused", pair.committed->version));
+    return about(update, ErrorCode::version_not_newer,
+                 fmt::format("v{} is committed; a lower version is refused", pair.committed->version));
   const auto spoiled = pair.spoiled.find(version_key(version));
   if (spoiled != pair.spoiled.end() && !spoiled->second.empty())
-    return about(update, ErrorCode::version_reused, fmt::format("an attempt at it left {} in an unknown or quarantined state; publish a "
-                                                                "higher version", *spoiled->second.begin()));
+    return about(update, ErrorCode::version_reused,
+                 fmt::format("an attempt at it left {} in an unknown or quarantined state; publish a "
+                             "higher version",
+                             *spoiled->second.begin()));
   const std::string busy = update.path.empty() ? busy_trainers(context, pair) : "";
   if (!busy.empty()) {
-    return about(update, ErrorCode::trainer_busy, fmt::format("the save of an earlier attempt still runs on {}; a second one would break "
-                                                              "its collective", busy));
+    return about(update, ErrorCode::trainer_busy,
+                 fmt::format("the save of an earlier attempt still runs on {}; a second one would break "
+                             "its collective",
+                             busy));
   }
   return std::nullopt;
 }
@@ -82,7 +88,8 @@ void trigger_saves(Context& context, Update& update) {
   json::array ranks;
   const std::size_t count = pair.spec.save_trigger == SaveTrigger::rank0 ? 1 : pair.spec.trainer_urls.size();
   for (std::size_t i = 0; i < count; ++i) ranks.push_back(json::string(pair.spec.trainer_urls[i]));
-  context.record(RecordKind::save_intent, update, "", {{"directory", update.version.directory}, {"ranks", std::move(ranks)}});
+  context.record(RecordKind::save_intent, update, "",
+                 {{"directory", update.version.directory}, {"ranks", std::move(ranks)}});
   for (std::size_t i = 0; i < count; ++i) {
     const std::string& url = pair.spec.trainer_urls[i];
     const CallId call = context.state().next_id++;
@@ -97,21 +104,25 @@ std::string words_of_ranks(const Update& update) {
   std::string text;
   for (std::size_t i = 0; i < update.ranks.size(); ++i) {
     const Rank& rank = update.ranks[i];
-    const std::string_view word = !rank.ended ? "no answer yet" : rank.kind == SaveOutcomeKind::ok ? "ok" : std::string_view(rank.text);
+    const std::string_view word = !rank.ended                        ? "no answer yet"
+                                  : rank.kind == SaveOutcomeKind::ok ? "ok"
+                                                                     : std::string_view(rank.text);
     text += fmt::format("{}rank {} ({}): {}", i == 0 ? "" : "; ", i, rank.trainer, word);
   }
   return text;
 }
 
 void fail_save(Context& context, Update& update, ErrorCode code, std::string_view what) {
-  end_before_pause(context, update, UpdateState::aborted, about(update, code, fmt::format("save: {}: {}", what, words_of_ranks(update))));
+  end_before_pause(context, update, UpdateState::aborted,
+                   about(update, code, fmt::format("save: {}: {}", what, words_of_ranks(update))));
 }
 
-// A late answer of an attempt that ended: the rank is free again, and the attempt's directory is discarded once more when
-// its last rank has answered, since a late save may have made files there.
+// A late answer of an attempt that ended: the rank is free again, and the attempt's directory is discarded once more
+// when its last rank has answered, since a late save may have made files there.
 void discard_if_last(Context& context, const TrainerBusy& ended) {
   const auto& all = context.state().busy;
-  const bool last = std::none_of(all.begin(), all.end(), [&](const auto& e) { return e.second.update == ended.update; });
+  const bool last =
+      std::none_of(all.begin(), all.end(), [&](const auto& e) { return e.second.update == ended.update; });
   const Update* update = context.find_update(ended.update);
   const bool discarded = !update || update->state == UpdateState::aborted || update->state == UpdateState::rejected;
   if (last && discarded) context.emit(Discard{ended.update, ended.save_path, ended.directory});
@@ -122,7 +133,8 @@ void all_ranks_saved(Context& context, Update& update) {
   seal_when_ready(context, update);
 }
 
-// The same version again: `ok` without touching an engine if its bytes are the committed ones and the quorum serves them.
+// The same version again: `ok` without touching an engine if its bytes are the committed ones and the quorum serves
+// them.
 void end_equal_version(Context& context, Update& update) {
   const Pair& pair = context.pair_of(update);
   int members = 0;
@@ -134,17 +146,21 @@ void end_equal_version(Context& context, Update& update) {
   }
   if (pair.committed->digest.empty() || update.sealed->digest.empty())
     return end_before_pause(context, update, UpdateState::rejected,
-                            about(update, ErrorCode::version_reused, "it is committed already, and there is no digest to compare the new "
-                                                                     "save with; publish a higher version"));
+                            about(update, ErrorCode::version_reused,
+                                  "it is committed already, and there is no digest to compare the new "
+                                  "save with; publish a higher version"));
   if (pair.committed->digest != update.sealed->digest)
     return end_before_pause(context, update, UpdateState::rejected,
-                            about(update, ErrorCode::version_reused, fmt::format("it is committed already with other bytes (digest {}, new "
-                                                                                 "{}); publish a higher version", pair.committed->digest,
-                                                                                 update.sealed->digest)));
+                            about(update, ErrorCode::version_reused,
+                                  fmt::format("it is committed already with other bytes (digest {}, new "
+                                              "{}); publish a higher version",
+                                              pair.committed->digest, update.sealed->digest)));
   if (ready < update.policy.quorum.needed(members))
     return end_before_pause(context, update, UpdateState::rejected,
-                            about(update, ErrorCode::conflict, fmt::format("it is committed already, and only {}/{} workers serve it; publish "
-                                                                           "a higher version to bring the others back", ready, members)));
+                            about(update, ErrorCode::conflict,
+                                  fmt::format("it is committed already, and only {}/{} workers serve it; publish "
+                                              "a higher version to bring the others back",
+                                              ready, members)));
   if (update.directory_made) context.emit(Discard{update.id, update.save_path, update.version.directory});
   update.committed = true;
   end_update(context, update, ready == members ? UpdateState::succeeded : UpdateState::degraded, std::nullopt);
@@ -162,14 +178,16 @@ void begin_update(Context& context, Update& update) {
   context.start_timer(update, "whole", update.policy.deadlines.whole_or_default());
   context.start_timer(update, "save", update.policy.deadlines.save);
   const UpdateId id = update.id;
-  const bool knows_all = std::all_of(context.state().workers.begin(), context.state().workers.end(),
-                                     [&](const auto& e) { return e.second.pair != update.pair || e.second.dialect.has_value(); });
+  const bool knows_all =
+      std::all_of(context.state().workers.begin(), context.state().workers.end(),
+                  [&](const auto& e) { return e.second.pair != update.pair || e.second.dialect.has_value(); });
   if (!update.path.empty()) {
     update.version.directory = update.path;
     update.save_done = true;
   } else {
     update.save_path = pair.spec.save_path;
-    context.emit(Prepare{update.id, update.save_path, update.version.lineage, update.version.version, update.attempt, pair.bytes_last});
+    context.emit(Prepare{update.id, update.save_path, update.version.lineage, update.version.version, update.attempt,
+                         pair.bytes_last});
   }
   if (pair.last_good && knows_all) {
     update.survey_done = true;
@@ -194,7 +212,8 @@ void on_prepared(Context& context, const Prepared& event) {
     return;
   }
   if (!event.directory) {
-    Error error = about(*update, event.directory.error().code, fmt::format("prepare: {}", event.directory.error().text()));
+    Error error =
+        about(*update, event.directory.error().code, fmt::format("prepare: {}", event.directory.error().text()));
     return end_before_pause(context, *update, UpdateState::aborted, std::move(error));
   }
   update->directory_made = true;
@@ -242,7 +261,8 @@ void on_save_timer(Context& context, Update& update) {
   if (update.state != UpdateState::preparing) return;
   const std::string what = fmt::format("not done within {} ms", update.policy.deadlines.save.count());
   if (!update.save_done) return fail_save(context, update, ErrorCode::timed_out, what);
-  end_before_pause(context, update, UpdateState::aborted, about(update, ErrorCode::timed_out, "prepare: inspection " + what));
+  end_before_pause(context, update, UpdateState::aborted,
+                   about(update, ErrorCode::timed_out, "prepare: inspection " + what));
 }
 
 void on_sealed(Context& context, const Sealed& event) {
@@ -256,9 +276,12 @@ void on_sealed(Context& context, const Sealed& event) {
   update->sealed = *event.version;
   update->version.digest = event.version->digest;
   Pair& pair = context.pair_of(*update);
-  context.record(RecordKind::sealed, *update, "", {{"directory", update->version.directory}, {"bytes", event.version->bytes},
-                                                   {"tensors", event.version->tensors}, {"blind", event.version->blind},
-                                                   {"digest", event.version->digest}});
+  context.record(RecordKind::sealed, *update, "",
+                 {{"directory", update->version.directory},
+                  {"bytes", event.version->bytes},
+                  {"tensors", event.version->tensors},
+                  {"blind", event.version->blind},
+                  {"digest", event.version->digest}});
   if (!pair.last_good && event.version->reference_clean) {
     for (const auto& [url, worker] : context.state().workers) {
       if (worker.pair != update->pair || worker.start_path.empty()) continue;
@@ -268,7 +291,8 @@ void on_sealed(Context& context, const Sealed& event) {
     }
   }
   if (!pair.last_good)
-    pair.rollback_reason = event.version->reference_reason.empty() ? "the start model is not readable here" : event.version->reference_reason;
+    pair.rollback_reason = event.version->reference_reason.empty() ? "the start model is not readable here"
+                                                                   : event.version->reference_reason;
   if (is_committed_version(pair, *update)) return end_equal_version(context, *update);
   begin_pausing(context, *update);
 }
@@ -279,7 +303,10 @@ void on_digest_done(Context& context, const DigestDone& event) {
   update->digest_running = false;
   update->digest_done = event.digest.has_value();
   json::object body{{"ok", event.digest.has_value()}};
-  if (event.digest) body["digest"] = *event.digest; else body["error"] = event.digest.error().text();
+  if (event.digest)
+    body["digest"] = *event.digest;
+  else
+    body["error"] = event.digest.error().text();
   context.record(RecordKind::digest, *update, "", std::move(body));
   if (event.digest) {
     update->version.digest = *event.digest;
@@ -292,7 +319,8 @@ void on_digest_done(Context& context, const DigestDone& event) {
   }
   // Bytes that changed or can't be read under a load are not what was inspected.
   if (update->state == UpdateState::loading || update->state == UpdateState::verifying)
-    begin_restoring(context, *update, about(*update, event.digest.error().code, "digest: " + event.digest.error().text()));
+    begin_restoring(context, *update,
+                    about(*update, event.digest.error().code, "digest: " + event.digest.error().text()));
 }
 
 void end_before_pause(Context& context, Update& update, UpdateState state, Error error) {
@@ -302,7 +330,8 @@ void end_before_pause(Context& context, Update& update, UpdateState state, Error
     context.record(RecordKind::discard, update, "", {{"directory", update.version.directory}});
     context.emit(Discard{update.id, update.save_path, update.version.directory});
   }
-  if (state == UpdateState::rejected) context.record(RecordKind::update_rejected, update, "", {{"error", error.text()}});
+  if (state == UpdateState::rejected)
+    context.record(RecordKind::update_rejected, update, "", {{"error", error.text()}});
   end_update(context, update, state, std::move(error));
 }
 

@@ -11,24 +11,24 @@
 namespace weighlock::protocol {
 
 enum class RecordKind {
-  gateway_started,   // boot id, release
+  gateway_started,  // boot id, release
   gateway_stopping,
-  pair_connected,    // the whole spec, lineage
+  pair_connected,  // the whole spec, lineage
   pair_removed,
   update_requested,  // version, key, policy
   update_rejected,
-  update_phase,      // a state was entered
-  update_ended,      // terminal state, error, verdict of each worker
-  save_intent,       // directory, ranks
-  save_ended,        // one rank's answer
-  sealed,            // directory, bytes, digest when known
-  targets,           // incarnation, was_paused, role of each
-  intent,            // before every pause, label, load, flush, resume and heal step: worker, operation, attempt
-  outcome,           // what a call to a worker ended with
+  update_phase,  // a state was entered
+  update_ended,  // terminal state, error, verdict of each worker
+  save_intent,   // directory, ranks
+  save_ended,    // one rank's answer
+  sealed,        // directory, bytes, digest when known
+  targets,       // incarnation, was_paused, role of each
+  intent,        // before every pause, label, load, flush, resume and heal step: worker, operation, attempt
+  outcome,       // what a call to a worker ended with
   verdict,
-  commit,            // the decision point: committed := version
+  commit,  // the decision point: committed := version
   digest,
-  worker_state,      // state, cause
+  worker_state,  // state, cause
   discard,
   last_good,
 };

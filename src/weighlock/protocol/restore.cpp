@@ -1,5 +1,5 @@
-// RESTORING: the compensation (protocol.md section 1). Untouched workers get their label back and are resumed; touched ones
-// are healed to last good; whoever can't be is quarantined with its cause. Leaving workers get the same, once.
+// RESTORING: the compensation (protocol.md section 1). Untouched workers get their label back and are resumed; touched
+// ones are healed to last good; whoever can't be is quarantined with its cause. Leaving workers get the same, once.
 #include <fmt/format.h>
 
 #include "weighlock/protocol/mutant.hpp"
@@ -9,13 +9,16 @@ namespace weighlock::protocol {
 namespace {
 
 // Nothing was asked of it yet: what it was, it is.
-bool nothing_done(const Target& target) { return !target.pause_sent && !target.label_changed && !target.load_sent; }
+bool nothing_done(const Target& target) {
+  return !target.pause_sent && !target.label_changed && !target.load_sent;
+}
 
 void heal_to_last_good(Context& context, Update& update, Target& target) {
   const Pair& pair = context.pair_of(update);
   if (pair.last_good) return start_heal(context, update, target, *pair.last_good);
   const std::string before = target.cause ? target.cause->message + "; " : "";
-  quarantine(context, update, target, context.cause(CauseCode::no_last_good, before + "nothing to heal it with: " + pair.rollback_reason));
+  quarantine(context, update, target,
+             context.cause(CauseCode::no_last_good, before + "nothing to heal it with: " + pair.rollback_reason));
 }
 
 void restore_target(Context& context, Update& update, Target& target) {
@@ -27,8 +30,11 @@ void restore_target(Context& context, Update& update, Target& target) {
   }
   if (!worker.earlier.empty()) return start_barrier(context, update, target);
   if (target.needs_restart)
-    return quarantine(context, update, target, context.cause(CauseCode::needs_restart, target.cause ? target.cause->message : "it needs a restart"));
-  const bool gone = target.cause && (target.cause->code == CauseCode::unreachable || target.cause->code == CauseCode::restarted);
+    return quarantine(
+        context, update, target,
+        context.cause(CauseCode::needs_restart, target.cause ? target.cause->message : "it needs a restart"));
+  const bool gone =
+      target.cause && (target.cause->code == CauseCode::unreachable || target.cause->code == CauseCode::restarted);
   if (gone) return quarantine(context, update, target, *target.cause);
   if (target.verdict == Verdict::untouched) return start_former_label(context, update, target);
   heal_to_last_good(context, update, target);
@@ -95,7 +101,8 @@ void on_restore_timer(Context& context, Update& update) {
     const std::string before = target.cause ? target.cause->message + "; " : "";
     const CauseCode code = worker.earlier.empty() ? CauseCode::heal_failed : CauseCode::outstanding;
     quarantine(context, update, target,
-               context.cause(code, fmt::format("{}not brought back within {} ms", before, update.policy.deadlines.restore_or_default().count())));
+               context.cause(code, fmt::format("{}not brought back within {} ms", before,
+                                               update.policy.deadlines.restore_or_default().count())));
   }
   finish_if_done(context, update);
 }

@@ -1,4 +1,5 @@
-// Everything the machine knows. Plain data, owned by the driver; the edge reads it for status answers, only `step` writes it.
+// Everything the machine knows. Plain data, owned by the driver; the edge reads it for status answers, only `step`
+// writes it.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,13 @@ struct EarlierCall {
   CallId call = 0;
   OperationKind kind = OperationKind::load;
   PauseMode pause_mode = PauseMode::abort;
-  bool may_answer = false;  // its connection is still open, and its own answer would end the doubt
+  bool may_answer = false;   // its connection is still open, and its own answer would end the doubt
+  bool held_before = false;  // a pause: whether the worker was held paused by us already
+  bool unpaused = false;     // sent to an engine that was not paused: some have no barrier for it then
 };
 
-// One worker of the registry, keyed by its normalised URL. It belongs to the gateway; `pair` is its one full-model pair.
+// One worker of the registry, keyed by its normalised URL. It belongs to the gateway; `pair` is its one full-model
+// pair.
 struct Worker {
   std::string url;
   std::optional<DialectKind> dialect;
@@ -32,29 +36,54 @@ struct Worker {
   Evidence evidence = Evidence::none;
   std::optional<Cause> cause;
 
-  std::string incarnation;                // "" until first read
-  std::vector<std::string> labels;        // what we may have written last in this incarnation; a label is ours if it is one of
-                                          // these (several while an answer is missing), or the start label when there is none
-  std::string start_label;                // the label found when the incarnation was first seen
-  std::string start_path;                 // the model path that it started with
-  bool paused_by_us = false;              // a pause intent of ours in this incarnation has no known end
-  bool pause_since_read = false;          // a pause was sent after the last reading: whichever process answers next may have got it
+  std::string incarnation;  // "" until first read
+  std::vector<std::string>
+      labels;                 // what we may have written last in this incarnation; a label is ours if it is one of
+                              // these (several while an answer is missing), or the start label when there is none
+  std::string start_label;    // the label found when the incarnation was first seen
+  std::string start_path;     // the model path that it started with
+  bool paused_by_us = false;  // a pause intent of ours in this incarnation has no known end
+  bool pause_since_read =
+      false;  // a pause was sent after the last reading: whichever process answers next may have got it
   bool paused_by_other = false;
 
   std::vector<EarlierCall> earlier;
   std::optional<EarlierCall> in_flight;  // at most one
-  UpdateId locked_by;               // "" = free
+  UpdateId locked_by;                    // "" = free
 };
 
 enum class Role { member, extra };
 
 // What a target is doing. The order is the order of an update; heal_* serve catch-up and restoring alike.
 enum class Step {
-  surveying, surveyed, pausing, paused,
-  labelling, loading, labelling_version, flushing, verifying, repausing,
+  surveying,
+  surveyed,
+  pausing,
+  paused,
+  labelling,
+  loading,
+  labelling_version,
+  flushing,
+  verifying,
+  repausing,
   judged,  // has a verdict, waits for the decision
-  barrier, heal_reading, heal_pausing, heal_labelling, heal_loading, heal_emptying, heal_reloading, heal_labelling_version, heal_flushing, heal_verifying,
-  former_label, resuming, resume_waiting, checking, flushing_after, probing, fencing,
+  barrier,
+  heal_reading,
+  heal_pausing,
+  heal_labelling,
+  heal_loading,
+  heal_emptying,
+  heal_reloading,
+  heal_labelling_version,
+  heal_flushing,
+  heal_verifying,
+  former_label,
+  resuming,
+  resume_waiting,
+  checking,
+  flushing_after,
+  probing,
+  fencing,
   done,
 };
 
@@ -84,7 +113,7 @@ struct Target {
   std::optional<Cause> cause;
   std::optional<VersionRef> goal;  // what a heal brings it to
   int repauses = 0;
-  int tries = 0;  // of the present step, where it may be repeated
+  int tries = 0;           // of the present step, where it may be repeated
   bool caught_up = false;  // the one catch-up was tried
   bool reached = false;    // the survey's read was answered
   std::optional<CallId> call;
@@ -141,7 +170,7 @@ struct Update {
   // PAUSING and later
   std::map<std::string, Target> targets;  // by URL
   bool members_fixed = false;
-  int batch = 0;     // the batch that loads now
+  int batch = 0;  // the batch that loads now
   int batches = 1;
   bool quorum_reached = false;
 
@@ -169,12 +198,13 @@ struct Pair {
   std::uint64_t bytes_last = 0;
   UpdateId active;
   std::deque<UpdateId> queue;
-  std::deque<UpdateId> history;                  // ended ones, newest last, bounded
-  std::map<std::string, UpdateId> keys;          // idempotency
+  std::deque<UpdateId> history;                         // ended ones, newest last, bounded
+  std::map<std::string, UpdateId> keys;                 // idempotency
   std::map<std::string, std::set<std::string>> deaths;  // "lineage/version" -> worker/incarnation that died on it
-  std::map<std::string, std::set<std::string>> spoiled;  // "lineage/version" -> workers that its failed attempt left not ready
-  std::optional<ConnectPair> reconnect;          // waits for the running update
-  std::vector<ReplyToken> removing;              // waits likewise; non-empty: the pair is being removed
+  std::map<std::string, std::set<std::string>>
+      spoiled;                           // "lineage/version" -> workers that its failed attempt left not ready
+  std::optional<ConnectPair> reconnect;  // waits for the running update
+  std::vector<ReplyToken> removing;      // waits likewise; non-empty: the pair is being removed
 };
 
 struct State {
@@ -182,7 +212,8 @@ struct State {
   std::map<std::string, Worker> workers;
   std::map<std::string, Pair> pairs;
   std::map<UpdateId, Update> updates;
-  std::map<CallId, std::pair<UpdateId, std::string>> calls;  // running worker calls -> update ("" = none any more), worker
+  std::map<CallId, std::pair<UpdateId, std::string>>
+      calls;  // running worker calls -> update ("" = none any more), worker
   std::map<CallId, std::pair<std::string, std::string>> saves;  // running saves -> pair, trainer
   std::map<std::string, TrainerBusy> busy;                      // trainers whose /save hasn't ended, by URL
   std::map<TimerId, UpdateId> timers;

@@ -1,4 +1,5 @@
-// Reading the workers before anything is done to them, and what a reading means for the registry (protocol.md sections 2, 4, 5).
+// Reading the workers before anything is done to them, and what a reading means for the registry (protocol.md sections
+// 2, 4, 5).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,13 +8,6 @@
 
 namespace weighlock::protocol {
 namespace {
-
-bool can_barrier_all(Context& context, const Worker& worker) {
-  if (!worker.dialect) return false;
-  const DialectTraits& traits = context.traits_of(worker);
-  return std::all_of(worker.earlier.begin(), worker.earlier.end(),
-                     [&](const EarlierCall& e) { return traits.has_barrier(e.kind, e.pause_mode); });
-}
 
 void survey_ended(Context& context, Update& update) {
   for (const auto& [url, target] : update.targets) {
@@ -38,7 +32,8 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
   const auto pair = context.state().pairs.find(worker.pair);
   const bool has_committed = pair != context.state().pairs.end() && pair->second.committed.has_value();
   if (was_used || has_committed)
-    context.set_worker(worker, WorkerState::joining, context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
+    context.set_worker(worker, WorkerState::joining,
+                       context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
 }
 
 }  // namespace
@@ -48,7 +43,7 @@ void read_worker(Context& context, Update& update, Target& target) {
   Operation operation;
   if (!worker.dialect) {
     operation.kind = OperationKind::identify;
-  } else if (!worker.earlier.empty() && can_barrier_all(context, worker)) {
+  } else if (!worker.earlier.empty() && can_barrier_all(context.traits_of(worker), worker)) {
     context.reset_earlier(worker);
     operation.kind = OperationKind::barrier;
   } else {
@@ -91,7 +86,8 @@ void begin_survey(Context& context, Update& update) {
 void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
   constexpr int kReadTries = 3;  // a read may be repeated; one lost answer shouldn't cost a worker its place
-  if (!outcome.ok() && outcome.kind == OutcomeKind::unknown && kind != OperationKind::identify && ++target.tries < kReadTries) {
+  if (!outcome.ok() && outcome.kind == OutcomeKind::unknown && kind != OperationKind::identify &&
+      ++target.tries < kReadTries) {
     read_worker(context, update, target);
     return;
   }
@@ -110,8 +106,10 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
     target.former_label = outcome.reading->label;
     if (!target.reached) target.cause = context.cause(CauseCode::outstanding, "an earlier call may still run in it");
     if (!label_is_ours(worker, outcome.reading->label) && worker.state == WorkerState::ready)
-      context.set_worker(worker, WorkerState::foreign,
-                         context.cause(CauseCode::foreign, fmt::format("its label is '{}', which this gateway did not write", outcome.reading->label)));
+      context.set_worker(
+          worker, WorkerState::foreign,
+          context.cause(CauseCode::foreign,
+                        fmt::format("its label is '{}', which this gateway did not write", outcome.reading->label)));
   } else {
     const bool refused_key = outcome.code == ErrorCode::permission_denied;
     target.cause = context.cause(refused_key ? CauseCode::credentials : CauseCode::unreachable,
@@ -129,7 +127,8 @@ void on_survey_timer(Context& context, Update& update) {
     if (target.step != Step::surveying) continue;
     context.give_up(target);
     target.step = Step::surveyed;
-    target.cause = context.cause(CauseCode::unreachable, fmt::format("read: no answer within {} ms", update.policy.deadlines.pause.count()));
+    target.cause = context.cause(CauseCode::unreachable,
+                                 fmt::format("read: no answer within {} ms", update.policy.deadlines.pause.count()));
   }
   survey_ended(context, update);
 }

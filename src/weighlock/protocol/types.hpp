@@ -28,30 +28,63 @@ struct VersionRef {
 };
 
 enum class UpdateState {
-  queued, requested, preparing, pausing, loading, verifying, committing, resuming, restoring,
-  succeeded, degraded, rolled_back, aborted, rejected, failed,
+  queued,
+  requested,
+  preparing,
+  pausing,
+  loading,
+  verifying,
+  committing,
+  resuming,
+  restoring,
+  succeeded,
+  degraded,
+  rolled_back,
+  aborted,
+  rejected,
+  failed,
 };
 bool is_terminal(UpdateState state);
 
 enum class Verdict { untouched, loaded, verified, torn, unknown };
 
 enum class WorkerState {
-  joining, ready, pausing, paused, loading, loaded, verified, resuming, unknown, torn, healing,
-  quarantined, foreign, gone, abandoned,
+  joining,
+  ready,
+  pausing,
+  paused,
+  loading,
+  loaded,
+  verified,
+  resuming,
+  unknown,
+  torn,
+  healing,
+  quarantined,
+  foreign,
+  gone,
+  abandoned,
 };
 
 enum class CauseCode {
-  unreachable,     // no connection; nothing was sent to it in this update
-  restarted,       // a new process: whatever was known of it is void
-  pause_failed, label_failed, load_failed, load_unknown, verify_failed, flush_failed, heal_failed, resume_failed,
-  probe_failed,    // it generates no valid token on verified weights
-  no_last_good,    // there is nothing verified to heal it with
-  outstanding,     // an earlier call may still run in it, and no barrier told that it ended
-  needs_restart,   // only a new process can serve again
-  suspect,         // the version killed two engines; not loaded again without an operator or a newer version
-  credentials,     // it refused our key
-  lagging,         // it is whole, but too many versions behind (`max_lag`)
-  foreign,         // someone else wrote its label
+  unreachable,  // no connection; nothing was sent to it in this update
+  restarted,    // a new process: whatever was known of it is void
+  pause_failed,
+  label_failed,
+  load_failed,
+  load_unknown,
+  verify_failed,
+  flush_failed,
+  heal_failed,
+  resume_failed,
+  probe_failed,   // it generates no valid token on verified weights
+  no_last_good,   // there is nothing verified to heal it with
+  outstanding,    // an earlier call may still run in it, and no barrier told that it ended
+  needs_restart,  // only a new process can serve again
+  suspect,        // the version killed two engines; not loaded again without an operator or a newer version
+  credentials,    // it refused our key
+  lagging,        // it is whole, but too many versions behind (`max_lag`)
+  foreign,        // someone else wrote its label
   operator_hold,
 };
 
@@ -91,11 +124,12 @@ struct Deadlines {
 struct Policy {
   Quorum quorum;
   OnFailure on_failure = OnFailure::degrade;
-  int canary = 0;  // workers per dialect that load first; 1 by itself for an update that can't be compared with anything
+  int canary =
+      0;  // workers per dialect that load first; 1 by itself for an update that can't be compared with anything
   int max_lag = 0;
   PauseOwner pause = PauseOwner::gateway;
   PauseMode pause_mode = PauseMode::abort;
-  int load_window = 0;  // loads at once; 0 = all
+  int load_window = 0;     // loads at once; 0 = all
   double straggler = 3.0;  // x the median load time
   Milliseconds straggler_min{10'000};
   std::optional<Evidence> evidence;  // none given = the best that each worker can show
@@ -108,7 +142,7 @@ struct Policy {
 };
 
 struct WorkerSpec {
-  std::string url;  // normalised (core/url.hpp)
+  std::string url;                     // normalised (core/url.hpp)
   std::optional<DialectKind> dialect;  // none = auto
 };
 
