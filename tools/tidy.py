@@ -32,6 +32,8 @@ ASIO_HEADER = "src/weighlock/runtime/asio_loop.hpp"
 MODULE = re.compile(r"weighlock_module\(\s*(\w+)([^)]*)\)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"weighlock/(\w+)/', re.MULTILINE)
 ASIO = re.compile(r"^\s*#\s*include\s+<boost/(asio|beast)", re.MULTILINE)
+TEST = re.compile(r"^TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
+NAMED_TEST = re.compile(r"`([A-Z]\w*\.[a-z]\w*)`")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
 
@@ -117,9 +119,22 @@ def check_readmes(root):
             yield f"{folder.relative_to(root)}: no README.md (purpose, thread rule, what it owns, where to start)"
 
 
+def check_cases(root):
+    cases = root / "tests/cases.md"
+    if not cases.is_file():
+        return
+    tests = set()
+    for file in source_files(root):
+        if file.name.endswith("_test.cpp"):
+            tests.update(f"{suite}.{name}" for suite, name in TEST.findall(file.read_text(errors="replace")))
+    for name in NAMED_TEST.findall(cases.read_text()):
+        if name not in tests:
+            yield f"tests/cases.md: names {name}, and no *_test.cpp has it"
+
+
 def check(root):
     modules = read_modules(root)
-    findings = [*check_declarations(modules), *check_includes(root, modules), *check_readmes(root)]
+    findings = [*check_declarations(modules), *check_includes(root, modules), *check_readmes(root), *check_cases(root)]
     for file in source_files(root):
         findings.extend(check_text(root, file))
     return findings

@@ -94,6 +94,13 @@ class Tidy(unittest.TestCase):
         (self.root / "src/weighlock/io/README.md").unlink()
         self.assert_one("src/weighlock/io: no README.md")
 
+    def test_a_case_that_names_no_test_is_found(self):
+        self.write("src/weighlock/io/x_test.cpp", "TEST_F(Files,\n       are_whole) {}\nTEST(Pipe, holds) {}\n")
+        self.write("tests/cases.md", "| A1 | whole | `Files.are_whole`, `Pipe.holds` |\n`tools/tidy.py` checks\n")
+        self.assertEqual(self.findings(), [])
+        self.write("tests/cases.md", "| A1 | whole | `Files.are_whole`, `Pipe.hold` |\n")
+        self.assert_one("tests/cases.md: names Pipe.hold")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,8 +1,11 @@
 // Imposters of SGLang and vLLM: the control routes of a disk update, with the literal bodies of the released engines.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "imposter.hpp"
 #include "weighlock/core/operation.hpp"
@@ -21,7 +24,8 @@ class EngineImposter : public Imposter {
   bool torn = false;  // partly loaded, or nobody knows: it must not run
 
   // Ways of being odd for as long as they are set.
-  bool ignores_loads = false;  // says that it loaded, and keeps what it had
+  bool ignores_loads = false;   // says that it loaded, and keeps the weights that it had
+  bool ignores_labels = false;  // ... and the label
   double startup_time = 12.5;
 
  protected:
@@ -40,26 +44,28 @@ class SglangImposter final : public EngineImposter {
  public:
   using EngineImposter::EngineImposter;
 
-  int flush_refusals = 0;        // so many flushes are refused
-  bool flush_never = false;      // ... or all
-  bool stale_health = false;     // after a continue /ready stays 503 until /health was asked
-  std::string load_answer;       // instead of the right body of a load (status 200)
-  int load_status = 200;
+  bool stale_health = false;                // after a continue /ready stays 503 until /health was asked
+  bool refuses_bodies = false;              // 422 to every pause
+  std::optional<HttpResponse> load_answer;  // instead of the right one, once; the load is done
 
  private:
   Action act(const Seen& request) override;
   void damage(const Seen& request, Fault fault) override;
   HttpResponse load(const Seen& request);
-  HttpResponse flush();
   HttpResponse set_label(const Seen& request);
   HttpResponse change_pause(const Seen& request, bool pause);
+  bool takes_itself(const Seen& request, const Responder& responder) override;
+  void end_held(const std::string& outcome);
 
   bool unwell_ = false;
+  std::vector<Responder> held_;
 };
 
 class VllmImposter final : public EngineImposter {
  public:
   using EngineImposter::EngineImposter;
+
+  int flush_refusals = 0;  // so many resets of the prefix cache are refused
 
  private:
   Action act(const Seen& request) override;
@@ -73,6 +79,8 @@ class VllmImposter final : public EngineImposter {
 class TrainerImposter final : public Imposter {
  public:
   explicit TrainerImposter(Loop& loop, bool writes = true) : Imposter(loop), writes_(writes) {}
+
+  std::function<void(const std::string& directory)> spoil;  // what becomes of the files before the answer
 
  private:
   Action act(const Seen& request) override;

@@ -15,7 +15,7 @@ enum class Fault {
   hang,          // no answer ever, and nothing is done
   hang_after,    // no answer ever, and it was done
   freeze,        // it and all behind it in the engine's queue wait until after the caller's deadline, then all is done
-  late,          // answered within the deadline, but late
+  late,          // the same within the deadline
   drip,          // answered a byte at a time
   status_500,
   status_400,
@@ -24,9 +24,10 @@ enum class Fault {
   empty,        // done, and 200 with nothing
 };
 
-inline constexpr std::array kFaults{Fault::refuse,     Fault::reset_before, Fault::reset_after, Fault::hang,   Fault::hang_after,
-                                    Fault::freeze,     Fault::late,         Fault::drip,        Fault::status_500,
-                                    Fault::status_400, Fault::not_success,  Fault::garbage,     Fault::empty};
+inline constexpr std::array kFaults{Fault::refuse,     Fault::reset_before, Fault::reset_after, Fault::hang,
+                                    Fault::hang_after, Fault::freeze,       Fault::late,        Fault::drip,
+                                    Fault::status_500, Fault::status_400,   Fault::not_success, Fault::garbage,
+                                    Fault::empty};
 
 std::string_view name(Fault fault);
 
@@ -34,7 +35,9 @@ std::string_view name(Fault fault);
 std::vector<std::string_view> words_of_cause(Fault fault);
 
 // A worker stays well whatever the fault's place: the call was answered rightly and in time.
-inline bool harmless(Fault fault) { return fault == Fault::late || fault == Fault::drip; }
+inline bool harmless(Fault fault) {
+  return fault == Fault::late || fault == Fault::drip;
+}
 
 // What the imposters say of themselves in a fault's body.
 inline constexpr const char* kWords = "disk on fire";

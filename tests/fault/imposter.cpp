@@ -60,9 +60,13 @@ void Imposter::stop_listening() {
   });
 }
 
-void Imposter::listen_again() { start_server(port_); }
+void Imposter::listen_again() {
+  start_server(port_);
+}
 
-int Imposter::count(std::string_view route) const { return static_cast<int>(all(route).size()); }
+int Imposter::count(std::string_view route) const {
+  return static_cast<int>(all(route).size());
+}
 
 std::vector<const Seen*> Imposter::all(std::string_view route) const {
   std::vector<const Seen*> out;
@@ -77,7 +81,8 @@ void Imposter::note_overlap(const std::string& route) {
   std::erase_if(open_, [](const auto& open) { return open->answered || open->responder.closed(); });
   for (const auto& open : open_) {
     loop_.after(kCloseIsSeen, [this, alive = std::weak_ptr(alive_), open, route] {
-      if (!alive.expired() && !open->responder.closed()) violation(route + " came while " + open->route + " was not answered");
+      if (!alive.expired() && !open->responder.closed())
+        violation(route + " came while " + open->route + " was not answered");
     });
   }
 }
@@ -91,11 +96,13 @@ void Imposter::handle(const HttpRequest& request, const Responder& responder) {
   one.content_type = header(request.headers, "content-type");
   one.authorization = header(request.headers, "authorization");
   if (one.has_body) one.body = parse_json(request.body, "body").value_or(nullptr);
+  if (takes_itself(one, responder)) return;
   note_overlap(one.route);
   seen.push_back(one);
   const auto open = std::make_shared<Open>(Open{one.route, responder});
   open_.push_back(open);
-  if (!key.empty() && one.authorization != "Bearer " + key) return answer(open, reply(401, {{"error", "Unauthorized"}}));
+  if (!key.empty() && one.authorization != "Bearer " + key)
+    return answer(open, reply(401, {{"error", "Unauthorized"}}));
   const Fault fault = take_fault(one.route);
   Action action = act(one);
   if (fault == Fault::none) {
@@ -132,19 +139,23 @@ void Imposter::answer(const std::shared_ptr<Open>& open, HttpResponse response) 
 void Imposter::fail(Fault fault, const Seen& request, Action action, const std::shared_ptr<Open>& open) {
   switch (fault) {
     case Fault::none:
-    case Fault::refuse: return do_it(std::move(action), open);
-    case Fault::reset_after: action.run(); [[fallthrough]];
+    case Fault::refuse:
+      return do_it(std::move(action), open);
+    case Fault::reset_after:
+      action.run();
+      [[fallthrough]];
     case Fault::reset_before:
       open->answered = true;
       return open->responder.reset();
-    case Fault::hang_after: action.run(); [[fallthrough]];
-    case Fault::hang: return;  // `open_` keeps it open
-    case Fault::freeze: return freeze(std::move(action), open);
+    case Fault::hang_after:
+      action.run();
+      [[fallthrough]];
+    case Fault::hang:
+      return;  // `open_` keeps it open
+    case Fault::freeze:
+      return freeze(std::move(action), open, freeze_for);
     case Fault::late:
-      loop_.after(kLate, [this, alive = std::weak_ptr(alive_), action = std::move(action), open] {
-        if (!alive.expired()) answer(open, action.run());
-      });
-      return;
+      return freeze(std::move(action), open, late_by);
     case Fault::drip:
       open->answered = true;
       return open->responder.drip(action.run(), kPerByte);
@@ -159,20 +170,23 @@ void Imposter::fail(Fault fault, const Seen& request, Action action, const std::
       return answer(open, reply(200, {{"success", false}, {"message", kWords}}));
     case Fault::garbage:
       action.run();
-      return answer(open, HttpResponse{200, {{"Content-Type", "text/html"}}, std::string("<html><p>") + kWords + "</p></html>"});
-    case Fault::empty: action.run(); return answer(open, HttpResponse{200, {}, ""});
+      return answer(
+          open, HttpResponse{200, {{"Content-Type", "text/html"}}, std::string("<html><p>") + kWords + "</p></html>"});
+    case Fault::empty:
+      action.run();
+      return answer(open, HttpResponse{200, {}, ""});
   }
 }
 
 // What doesn't pass through the queue takes effect at once, and only its answer is missing.
-void Imposter::freeze(Action action, const std::shared_ptr<Open>& open) {
+void Imposter::freeze(Action action, const std::shared_ptr<Open>& open, Milliseconds until) {
   if (!action.queued) {
     HttpResponse response = action.run();
     action.run = [response = std::move(response)] { return response; };
   }
   waiting_.push_back({std::move(action), open});
   if (std::exchange(frozen_, true)) return;
-  loop_.after(freeze_for, [this, alive = std::weak_ptr(alive_)] {
+  loop_.after(until, [this, alive = std::weak_ptr(alive_)] {
     if (!alive.expired()) thaw();
   });
 }

@@ -1,7 +1,9 @@
-// A peer of the gateway over real sockets, whose every route can be made to fail, and which knows by itself what was done to it.
+// A peer of the gateway over real sockets, whose every route can be made to fail, and which knows by itself what was
+// done to it.
 //
-// A subclass says what a request does and how it is answered when all is well; this class lets it go wrong. What must never
-// happen (two calls at once, a load while running, a resume on torn weights, ...) is noted in `violations` when it does.
+// A subclass says what a request does and how it is answered when all is well; this class lets it go wrong. What must
+// never happen (two calls at once, a load while running, a resume on torn weights, ...) is noted in `violations` when
+// it does.
 //
 // Thread rule: everything on the loop's thread, but `url` and what a subclass declares atomic.
 #pragma once
@@ -56,7 +58,8 @@ class Imposter {
 
   // Forgets what was seen; the next calls are numbered from 0.
   void begin_script() { seen.clear(); }
-  // `refuse_at` is for Fault::refuse, which must be in place before its call comes: the number of that call in the script.
+  // `refuse_at` is for Fault::refuse, which must be in place before its call comes: the number of that call in the
+  // script.
   void arm(Plan plan, std::optional<std::size_t> refuse_at = std::nullopt);
   // No more faults; what hangs is let go by reset.
   void calm();
@@ -69,6 +72,7 @@ class Imposter {
   std::vector<Seen> seen;
   std::vector<std::string> violations;
   Milliseconds freeze_for = kFreeze;
+  Milliseconds late_by = kLate;
   std::string key;  // "" = none is asked for; else every call must carry it as Bearer
 
  protected:
@@ -77,6 +81,8 @@ class Imposter {
     bool queued = true;                 // it passes through the engine's queue
   };
   virtual Action act(const Seen& request) = 0;
+  // A request that isn't the gateway's: true if it was taken, and no rule of this class applies to it.
+  virtual bool takes_itself(const Seen&, const Responder&) { return false; }
   // A request that failed in the middle of its work.
   virtual void damage(const Seen&, Fault) {}
 
@@ -102,7 +108,7 @@ class Imposter {
   void fail(Fault fault, const Seen& request, Action action, const std::shared_ptr<Open>& open);
   void do_it(Action action, const std::shared_ptr<Open>& open);
   void answer(const std::shared_ptr<Open>& open, HttpResponse response);
-  void freeze(Action action, const std::shared_ptr<Open>& open);
+  void freeze(Action action, const std::shared_ptr<Open>& open, Milliseconds until);
   void thaw();
 
   Loop& loop_;

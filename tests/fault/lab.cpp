@@ -21,16 +21,25 @@ void run_on(Loop& loop, const std::function<void()>& work) {
 }  // namespace
 
 json::object patient_deadlines() {
-  return {{"save", 30'000}, {"pause", 20'000}, {"load", 20'000}, {"verify", 20'000}, {"resume", 20'000}, {"restore", 30'000}};
+  return {{"save", 30'000},   {"pause", 20'000},  {"load", 20'000},
+          {"verify", 20'000}, {"resume", 20'000}, {"restore", 30'000}};
 }
 
 json::object tight_deadlines(bool tight_save) {
-  return {{"save", tight_save ? 1'500 : 20'000}, {"pause", 800}, {"load", 800}, {"verify", 800}, {"resume", 2'500}, {"restore", 4'000}};
+  return {{"save", tight_save ? 1'500 : 20'000},
+          {"pause", 800},
+          {"load", 800},
+          {"verify", 800},
+          {"resume", 2'500},
+          {"restore", 4'000}};
 }
 
-std::string text_at(const json::value& value, std::string_view key) { return std::string(find_string(value, key).value_or("")); }
+std::string text_at(const json::value& value, std::string_view key) {
+  return std::string(find_string(value, key).value_or(""));
+}
 
-Lab::Lab(GatewaySettings settings) : start_directory_(root_.path("start")), peers_(std::make_unique<Loop>()), loop_(std::make_unique<Loop>()) {
+Lab::Lab(GatewaySettings settings)
+    : start_directory_(root_.path("start")), peers_(std::make_unique<Loop>()), loop_(std::make_unique<Loop>()) {
   write_single(start_directory_);
   settings.admin_api_key = kKey;
   peers_->after(Milliseconds(3'600'000), [] {});  // keeps run() from ending while nobody listens
@@ -57,11 +66,15 @@ Lab::~Lab() {
 
 test::Reply Lab::call(const std::string& method, const std::string& target, const json::value& body) const {
   test::Connection connection(port_);
-  connection.send_request(method, target, {{"Authorization", std::string("Bearer ") + kKey}}, body.is_null() ? "" : json::serialize(body));
+  if (!connection.connected()) return {};
+  connection.send_request(method, target, {{"Authorization", std::string("Bearer ") + kKey}},
+                          body.is_null() ? "" : json::serialize(body));
   return connection.read_reply();
 }
 
-void Lab::on_peers(const std::function<void()>& work) const { run_on(*peers_, work); }
+void Lab::on_peers(const std::function<void()>& work) const {
+  run_on(*peers_, work);
+}
 
 bool Lab::stop_gateway() {
   std::promise<bool> stopped;
@@ -72,8 +85,10 @@ bool Lab::stop_gateway() {
 Fleet::Fleet(Lab& lab, Shape shape) : lab_(lab), shape_(std::move(shape)), save_path_(lab.directory(shape_.pair)) {
   std::filesystem::create_directories(save_path_);
   lab_.on_peers([this] {
-    for (int i = 0; i < shape_.engines; ++i) engines_.push_back(make_engine(shape_.dialect, lab_.peers_loop(), lab_.start_directory()));
-    for (int i = 0; i < shape_.trainers; ++i) trainers_.push_back(std::make_unique<TrainerImposter>(lab_.peers_loop(), i == 0));
+    for (int i = 0; i < shape_.engines; ++i)
+      engines_.push_back(make_engine(shape_.dialect, lab_.peers_loop(), lab_.start_directory()));
+    for (int i = 0; i < shape_.trainers; ++i)
+      trainers_.push_back(std::make_unique<TrainerImposter>(lab_.peers_loop(), i == 0));
   });
 }
 
@@ -87,6 +102,9 @@ Fleet::~Fleet() {
     engines_.clear();
     trainers_.clear();
   });
+  std::error_code ignored;
+  std::filesystem::remove_all(
+      save_path_, ignored);  // here, while other fleets wait: a slow disk takes its time for thousands of files
 }
 
 test::Reply Fleet::put(const json::object& deadlines) {
@@ -118,7 +136,9 @@ test::Reply Fleet::compat_update(std::int64_t version) {
   return lab_.call("POST", "/update_weights", {{"pair_name", shape_.pair}, {"version", version}});
 }
 
-json::value Fleet::workers() { return lab_.call("GET", "/v1/pairs/" + shape_.pair + "/workers").json(); }
+json::value Fleet::workers() {
+  return lab_.call("GET", "/v1/pairs/" + shape_.pair + "/workers").json();
+}
 
 json::value Fleet::worker(std::size_t index) {
   const json::value all = workers();
@@ -128,11 +148,16 @@ json::value Fleet::worker(std::size_t index) {
   return nullptr;
 }
 
-std::string Fleet::state(std::size_t index) { return text_at(worker(index), "state"); }
+std::string Fleet::state(std::size_t index) {
+  return text_at(worker(index), "state");
+}
 
-json::value Fleet::pair() { return lab_.call("GET", "/v1/pairs/" + shape_.pair).json(); }
+json::value Fleet::pair() {
+  return lab_.call("GET", "/v1/pairs/" + shape_.pair).json();
+}
 
-void Fleet::judge_worker(std::size_t index, const json::value& view, const json::value& pair_view, std::vector<std::string>& out) {
+void Fleet::judge_worker(std::size_t index, const json::value& view, const json::value& pair_view,
+                         std::vector<std::string>& out) {
   const EngineImposter& real = *engines_[index];
   const std::string state = text_at(view, "state");
   const std::string who = "engine " + std::to_string(index) + " (" + state + "): ";
@@ -142,7 +167,8 @@ void Fleet::judge_worker(std::size_t index, const json::value& view, const json:
     if (real.torn) out.push_back(who + "serves torn weights");
     if (committed && committed->is_int64()) {
       const std::int64_t version = committed->get_int64();
-      if (find_int(view, "version") != version) out.push_back(who + "is said to be at " + json::serialize(view.at("version")));
+      if (find_int(view, "version") != version)
+        out.push_back(who + "is said to be at " + json::serialize(view.at("version")));
       if (!real.directory.starts_with(version_directory(version))) out.push_back(who + "serves " + real.directory);
       if (real.label != std::to_string(version)) out.push_back(who + "has the label " + real.label);
     } else if (real.directory != lab_.start_directory()) {
@@ -150,7 +176,8 @@ void Fleet::judge_worker(std::size_t index, const json::value& view, const json:
     }
   } else if (state == "quarantined") {
     const json::value* cause = find(view, "cause");
-    if (!cause || text_at(*cause, "message").empty() || text_at(*cause, "code").empty()) out.push_back(who + "has no cause");
+    if (!cause || text_at(*cause, "message").empty() || text_at(*cause, "code").empty())
+      out.push_back(who + "has no cause");
     if (real.torn && !real.paused) out.push_back(who + "runs on torn weights");
   } else {
     out.push_back(who + "is in a state where nobody rests");

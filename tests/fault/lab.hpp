@@ -13,8 +13,8 @@
 
 namespace weighlock::fault {
 
-// Milliseconds by phase. The tight ones are below Imposter::kFreeze, and wide enough for a crowded machine; that of the save
-// covers the inspection too, on a disk that all cases share, and is tight only where the save is what fails.
+// Milliseconds by phase. The tight ones are below Imposter::kFreeze, and wide enough for a crowded machine; that of the
+// save covers the inspection too, on a disk that all cases share, and is tight only where the save is what fails.
 json::object patient_deadlines();
 json::object tight_deadlines(bool tight_save = false);
 
@@ -81,15 +81,19 @@ class Fleet {
   TrainerImposter& trainer(std::size_t index) { return *trainers_[index]; }
   std::size_t engines() const { return engines_.size(); }
   std::string save_path() const { return save_path_; }
-  std::string version_directory(std::int64_t version) const { return save_path_ + "/weight_update_v" + std::to_string(version); }
+  std::string version_directory(std::int64_t version) const {
+    return save_path_ + "/weight_update_v" + std::to_string(version);
+  }
   const std::string& name() const { return shape_.pair; }
   Lab& lab() { return lab_; }
 
-  // What the imposters say must not have happened, and what is wrong between the gateway's view and the truth; empty if all is well.
+  // What the imposters say must not have happened, and what is wrong between the gateway's view and the truth; empty if
+  // all is well.
   std::vector<std::string> problems();
 
  private:
-  void judge_worker(std::size_t index, const json::value& view, const json::value& pair_view, std::vector<std::string>& out);
+  void judge_worker(std::size_t index, const json::value& view, const json::value& pair_view,
+                    std::vector<std::string>& out);
 
   Lab& lab_;
   Shape shape_;

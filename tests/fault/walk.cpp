@@ -9,8 +9,12 @@ namespace {
 using Words = std::vector<std::string_view>;
 const Words kReads{"read", "verify", "barrier", "resume", "heal"};
 
-Row sglang(std::string_view name, std::string_view route, Words phases) { return Row{name, DialectKind::sglang, route, std::move(phases)}; }
-Row vllm(std::string_view name, std::string_view route, Words phases) { return Row{name, DialectKind::vllm, route, std::move(phases)}; }
+Row sglang(std::string_view name, std::string_view route, Words phases) {
+  return Row{name, DialectKind::sglang, route, std::move(phases)};
+}
+Row vllm(std::string_view name, std::string_view route, Words phases) {
+  return Row{name, DialectKind::vllm, route, std::move(phases)};
+}
 
 std::vector<Row> make_rows() {
   std::vector<Row> out{
@@ -53,7 +57,8 @@ std::vector<Row> make_rows() {
 }
 
 bool contains_any(const std::string& text, const Words& words) {
-  return std::any_of(words.begin(), words.end(), [&](std::string_view word) { return text.find(word) != std::string::npos; });
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return text.find(word) != std::string::npos; });
 }
 
 std::string list(const Words& words) {
@@ -141,7 +146,8 @@ class Run {
     judge_time();
     judge_answer(reply);
     for (std::string& one : fleet_.problems()) problem("after the fault: " + std::move(one));
-    if (fleet_.engines() > 1 && fleet_.state(1) != "ready") problem("the engine without a fault is " + json::serialize(fleet_.worker(1)));
+    if (fleet_.engines() > 1 && fleet_.state(1) != "ready")
+      problem("the engine without a fault is " + json::serialize(fleet_.worker(1)));
   }
 
   void judge_time() {
@@ -157,7 +163,8 @@ class Run {
     const std::string status = text_at(body, "status");
     const bool degraded = find_bool(body, "degraded").value_or(false);
     const json::value* error = find(body, "error");
-    if (find_int(body, "version") != 3 || !error || !find(body, "duration_ms")) return problem("an answer without its members");
+    if (find_int(body, "version") != 3 || !error || !find(body, "duration_ms"))
+      return problem("an answer without its members");
     if (status == "ok" && !error->is_null()) problem("ok, and an error beside it");
     const bool committed = find_int(fleet_.pair(), "committed") == 3;
     if (committed != (status == "ok") && (status == "ok" || reply.body.find("committed: true") == std::string::npos))
@@ -172,18 +179,22 @@ class Run {
     if (!contains_any(text, row_.phases)) problem("the text names none of the phases " + list(row_.phases));
     const Words causes = words_of_cause(case_.fault);
     // What isn't vLLM's answer to /version is taken for another engine's; of /health only the status counts.
-    const Words others{row_.name == "identify" ? "/version isn't vLLM's" : "answered 503 after the engine had continued"};
-    if (!contains_any(text, others) && !contains_any(text, causes)) problem("the text doesn't tell the cause: " + list(causes));
+    const Words others{row_.name == "identify" ? "/version isn't vLLM's"
+                                               : "answered 503 after the engine had continued"};
+    if (!contains_any(text, others) && !contains_any(text, causes))
+      problem("the text doesn't tell the cause: " + list(causes));
     if (text.find("committed: ") == std::string::npos) problem("the text doesn't tell whether it was committed");
   }
 
   void recover() {
     fleet_.put(patient_deadlines());
     const json::value ended = fleet_.update(4);
-    if (text_at(ended, "state") != "succeeded") problem("the next update, without faults, is " + json::serialize(ended));
+    if (text_at(ended, "state") != "succeeded")
+      problem("the next update, without faults, is " + json::serialize(ended));
     for (std::string& one : fleet_.problems()) problem("after the next update: " + std::move(one));
     for (std::size_t i = 0; i < fleet_.engines(); ++i) {
-      if (fleet_.state(i) != "ready") problem("after the next update engine " + std::to_string(i) + " is " + json::serialize(fleet_.worker(i)));
+      if (fleet_.state(i) != "ready")
+        problem("after the next update engine " + std::to_string(i) + " is " + json::serialize(fleet_.worker(i)));
     }
   }
 
@@ -214,6 +225,8 @@ std::vector<Case> all_cases() {
   return out;
 }
 
-Report run_case(Lab& lab, const Case& one) { return Run(lab, one).run(); }
+Report run_case(Lab& lab, const Case& one) {
+  return Run(lab, one).run();
+}
 
 }  // namespace weighlock::fault

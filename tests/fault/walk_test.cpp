@@ -1,5 +1,6 @@
-// Every call of an update x every way of failing. The cases run many at once in one gateway, as pairs of their own, before the
-// first of them is judged: most of their time is waiting for deadlines. (That no pair disturbs another is tested with it.)
+// Every call of an update x every way of failing. The cases run many at once in one gateway, as pairs of their own,
+// before the first of them is judged: most of their time is waiting for deadlines. (That no pair disturbs another is
+// tested with it.)
 #include <atomic>
 #include <map>
 #include <thread>
@@ -9,7 +10,7 @@
 namespace weighlock::fault {
 namespace {
 
-constexpr int kAtOnce = 64;
+constexpr int kAtOnce = 128;
 
 class Walk : public ::testing::TestWithParam<Case> {
  protected:
@@ -61,7 +62,8 @@ TEST_P(Walk, every_worker_is_whole_or_fenced_and_the_client_is_told) {
   if (HasFailure()) ADD_FAILURE() << "took " << report.took.count() << " ms, answered " << report.answer;
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, Walk, ::testing::ValuesIn(all_cases()), [](const auto& info) { return info.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Calls, Walk, ::testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return info.param.name(); });
 
 }  // namespace
 }  // namespace weighlock::fault

@@ -35,7 +35,8 @@ Weights::Weights(const std::string& directory) {
   const std::string file = read_file(directory + "/model.safetensors");
   const Result<std::uint64_t> length = parse_safetensors_prefix(std::string_view(file).substr(0, 8), file.size());
   if (!length) return;
-  const Result<SafetensorsHeader> header = parse_safetensors_header(std::string_view(file).substr(8, *length), file.size());
+  const Result<SafetensorsHeader> header =
+      parse_safetensors_header(std::string_view(file).substr(8, *length), file.size());
   if (!header) return;
   readable_ = true;
   for (const TensorEntry& tensor : header->tensors) {
@@ -57,7 +58,8 @@ json::value Weights::leading(std::string_view name, std::size_t count) const {
       continue;
     }
     json::array values;
-    for (std::size_t column = 0; column < width; ++column) values.push_back(bf16_at(tensor.bytes, row * width + column));
+    for (std::size_t column = 0; column < width; ++column)
+      values.push_back(bf16_at(tensor.bytes, row * width + column));
     out.push_back(std::move(values));
   }
   return out;
