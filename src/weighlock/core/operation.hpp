@@ -88,8 +88,8 @@ struct DialectTraits {
   Evidence evidence_best = Evidence::label;  // on a paused engine
   std::vector<OperationKind> barriers;       // earlier operations that `barrier` waits for, in every pause mode but ...
   bool barrier_covers_pause_wait = false;    // ... the drain of `wait`
-  bool barriers_need_pause =
-      false;  // SGLang: a load, label or flush that waits for running requests waits before the queue
+  // SGLang: a load into a running engine waits for its requests outside the queue that a barrier passes through.
+  bool load_barrier_needs_pause = false;
   bool has_barrier(OperationKind earlier, PauseMode mode) const;
 };
 

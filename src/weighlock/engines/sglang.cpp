@@ -248,7 +248,7 @@ DialectTraits make_traits() {
   // Loads, flushes and label changes pass through the scheduler's queue as /server_info does. A pause and a continue
   // take effect in the HTTP process as soon as they arrive, before it reads a request of a later connection.
   made.barriers = {load, set_label, flush, pause, resume};
-  made.barriers_need_pause = true;  // docs/engines.md: not paused, they wait in the HTTP process while requests run
+  made.load_barrier_needs_pause = true;  // docs/engines.md
   return made;
 }
 

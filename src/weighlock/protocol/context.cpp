@@ -23,9 +23,7 @@ bool changes_something(OperationKind kind) {
 
 bool can_barrier_all(const DialectTraits& traits, const Worker& worker) {
   return std::all_of(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) {
-    const bool waits_for_requests =
-        e.kind == OperationKind::load || e.kind == OperationKind::set_label || e.kind == OperationKind::flush;
-    if (e.unpaused && waits_for_requests && traits.barriers_need_pause) return false;
+    if (e.unpaused && e.kind == OperationKind::load && traits.load_barrier_needs_pause) return false;
     return traits.has_barrier(e.kind, e.pause_mode);
   });
 }
