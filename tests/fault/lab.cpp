@@ -142,7 +142,8 @@ json::value Fleet::workers() {
 
 json::value Fleet::worker(std::size_t index) {
   const json::value all = workers();
-  for (const json::value& one : all.at("items").as_array()) {
+  const json::value* items = find(all, "items");
+  for (const json::value& one : items ? items->as_array() : json::array{}) {
     if (one.at("url").as_string() == engines_[index]->url()) return one;
   }
   return nullptr;

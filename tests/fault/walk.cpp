@@ -73,7 +73,7 @@ class Run {
   Run(Lab& lab, const Case& one) : case_(one), row_(rows()[one.row]), fleet_(lab, shape(one)) {}
 
   Report run() {
-    fleet_.put(patient_deadlines());
+    put(patient_deadlines());
     if (row_.stale_health) fleet_.lab().on_peers([&] { fleet_.sglang(0).stale_health = true; });
     if (!row_.first_update) {
       good_update(1);
@@ -81,7 +81,7 @@ class Run {
       good_update(2);
     }
     const std::optional<std::size_t> refuse_at = place_in_script();
-    fleet_.put(harmless(case_.fault) ? patient_deadlines() : tight_deadlines(row_.trainer));
+    put(harmless(case_.fault) ? patient_deadlines() : tight_deadlines(row_.trainer));
     fleet_.lab().on_peers([&] {
       if (row_.trainer) peer().freeze_for = 2 * Milliseconds(tight_deadlines(true).at("save").as_int64());
       peer().arm(Plan{std::string(row_.route), case_.fault, case_.always}, refuse_at);
@@ -111,6 +111,12 @@ class Run {
   Imposter& peer() {
     if (row_.trainer) return fleet_.trainer(1);
     return fleet_.engine(0);
+  }
+
+  void put(const json::object& deadlines) {
+    const test::Reply reply = fleet_.put(deadlines);
+    if (reply.status / 100 != 2)
+      problem("the pair's settings were answered with " + std::to_string(reply.status) + ": " + reply.body);
   }
 
   void problem(std::string text) { report_.problems.push_back(std::move(text)); }
@@ -187,7 +193,7 @@ class Run {
   }
 
   void recover() {
-    fleet_.put(patient_deadlines());
+    put(patient_deadlines());
     const json::value ended = fleet_.update(4);
     if (text_at(ended, "state") != "succeeded")
       problem("the next update, without faults, is " + json::serialize(ended));
