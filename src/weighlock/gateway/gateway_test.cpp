@@ -460,6 +460,47 @@ TEST_F(GatewayTest, hosts_and_directories_outside_the_lists_are_refused) {
   EXPECT_NE(reply.body.find("storage_roots"), std::string::npos) << reply.body;
 }
 
+TEST_F(NativeTest, a_link_that_leads_out_of_the_storage_roots_is_refused_before_any_engine_is_asked) {
+  settings.storage_roots = {directory.path("w")};
+  start();
+  make_pair();
+  write_single(directory.path("elsewhere/step9"), tiny_tensors(), 9);
+  std::filesystem::create_directory_symlink(directory.path("elsewhere"), directory.path("w/out"));
+  const std::string handed = directory.path("w/out/step9");
+  const Reply reply = call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 9}, {"path", handed}});
+  const json::value shown = reply.json();
+  EXPECT_NE(shown.at("state").as_string(), "succeeded");
+  const std::string text(shown.at("error").at("message").as_string());
+  EXPECT_NE(text.find(handed), std::string::npos) << text;
+  EXPECT_NE(text.find("storage root"), std::string::npos) << text;
+  for (const auto& engine : engines) EXPECT_EQ(engine->loads, 0);
+}
+
+TEST_F(GatewayTest, a_save_path_that_is_a_link_out_of_the_storage_roots_gets_nothing_written) {
+  settings.storage_roots = {directory.path("w")};
+  start();
+  std::filesystem::create_directory(directory.path("elsewhere"));
+  std::filesystem::create_directory_symlink("../elsewhere", directory.path("w/out"));
+  json::object body = connect_body();
+  body["save_path"] = directory.path("w/out");
+  ASSERT_EQ(call("POST", "/connect", body).status, 200);
+  const std::string text(update(1).json().at("error").as_string());
+  EXPECT_NE(text.find(directory.path("w/out")), std::string::npos) << text;
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path("elsewhere")));
+  for (const auto& trainer : trainers) EXPECT_EQ(trainer->saves, 0);
+}
+
+TEST_F(NativeTest, a_link_within_the_storage_roots_is_followed) {
+  settings.storage_roots = {directory.path("w")};
+  start();
+  make_pair();
+  write_single(directory.path("w/steps/9"), tiny_tensors(), 9);
+  std::filesystem::create_directory_symlink("steps", directory.path("w/out"));
+  const Reply reply =
+      call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 9}, {"path", directory.path("w/out/9")}});
+  EXPECT_EQ(reply.json().at("state").as_string(), "succeeded") << reply.body;
+}
+
 TEST_F(GatewayTest, metrics_count_updates_and_workers) {
   start();
   ASSERT_EQ(call("POST", "/connect", connect_body()).status, 200);
