@@ -146,6 +146,7 @@ TEST(ParseServe, every_setting_is_a_flag) {
                                                "debug",
                                                "--state-dir",
                                                "/s",
+                                               "--engine-admin-key=engine-secret",
                                                "--storage-roots",
                                                "/a,/b",
                                                "--worker-hosts",
@@ -161,6 +162,7 @@ TEST(ParseServe, every_setting_is_a_flag) {
   EXPECT_EQ(options.update_timeout_s, 120.5);
   EXPECT_EQ(options.storage_roots, (std::vector<std::string>{"/a", "/b"}));
   EXPECT_EQ(options.fence, "/bin/fence");
+  EXPECT_EQ(options.engine_admin_key, "engine-secret");
   EXPECT_EQ(options.compat_error_status, 409);
   EXPECT_FALSE(options.compat);
 }

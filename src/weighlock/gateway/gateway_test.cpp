@@ -31,6 +31,16 @@ TEST_F(GatewayTest, an_update_brings_every_engine_to_the_saved_version_and_runni
   EXPECT_TRUE(std::filesystem::exists(directory.path("w/weight_update_v1/weighlock.manifest.json")));
 }
 
+TEST_F(GatewayTest, a_keyed_engine_is_driven_by_the_compatible_routes_alone_with_the_gateways_key_for_all) {
+  for (const auto& engine : engines) engine->key = "engine-secret";
+  settings.engine_credentials.admin_key = "engine-secret";
+  start();
+  ASSERT_EQ(call("POST", "/connect", connect_body()).status, 200);
+  const Reply reply = update(1);
+  EXPECT_EQ(reply.json().at("status").as_string(), "ok") << reply.body;
+  EXPECT_EQ(reply.body.find("engine-secret"), std::string::npos);
+}
+
 TEST_F(GatewayTest, connect_in_disk_mode_calls_nobody) {
   start();
   ASSERT_EQ(call("POST", "/connect", connect_body()).status, 200);
