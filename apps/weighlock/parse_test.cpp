@@ -107,6 +107,11 @@ TEST(Parse, connect_makes_the_body_of_the_api) {
             R"("settings":{"deadlines_ms":{"load":60000},"pause_mode":"keep"}})");
 }
 
+TEST(Parse, connect_asks_for_a_new_lineage_only_when_told_to) {
+  EXPECT_FALSE(accepted<ConnectArguments>(kConnect).spec.contains("new_lineage"));
+  EXPECT_TRUE(accepted<ConnectArguments>(with(kConnect, {"--new-lineage"})).spec.at("new_lineage").as_bool());
+}
+
 TEST(Parse, connect_refuses_what_the_gateway_would) {
   EXPECT_EQ(mistake({"connect", "a", "--worker", "http://g:1", "--external"}),
             "weighlock connect: --save-path is needed");

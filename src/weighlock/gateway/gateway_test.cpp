@@ -209,6 +209,24 @@ TEST_F(NativeTest, a_pair_is_made_shown_changed_and_removed) {
   EXPECT_NE(gone.head.find("application/problem+json"), std::string::npos);
 }
 
+TEST_F(NativeTest, a_trainer_that_begins_again_gets_a_new_lineage_when_it_asks_for_one) {
+  start();
+  make_pair();
+  const auto state_of = [&](int version) {
+    const json::value shown = call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", version}}).json();
+    return std::string(shown.as_object().contains("state") ? shown.at("state").as_string() : shown.at("code").as_string());
+  };
+  ASSERT_EQ(state_of(5), "succeeded");
+  ASSERT_EQ(call("PUT", "/v1/pairs/actor", body()).json().at("lineage").as_int64(), 1);
+  EXPECT_NE(state_of(2), "succeeded");
+  json::object again = body();
+  again["new_lineage"] = "yes";
+  EXPECT_EQ(call("PUT", "/v1/pairs/actor", again).json().at("field").as_string(), "new_lineage");
+  again["new_lineage"] = true;
+  ASSERT_EQ(call("PUT", "/v1/pairs/actor", again).json().at("lineage").as_int64(), 2);
+  EXPECT_EQ(state_of(2), "succeeded");
+}
+
 TEST_F(NativeTest, unknown_keys_are_refused_with_a_suggestion_and_the_field) {
   start();
   json::object wrong = body();
