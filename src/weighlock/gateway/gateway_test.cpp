@@ -173,25 +173,6 @@ TEST_F(GatewayTest, connecting_again_starts_a_new_lineage) {
   EXPECT_EQ(call("GET", "/v1/pairs/actor").json().at("lineage").as_int64(), 2);
 }
 
-json::object pair_body(const json::array& trainers, const json::array& engines, const std::string& save_path) {
-  json::array workers;
-  for (const json::value& url : engines) workers.push_back({{"url", url}, {"dialect", "sglang"}});
-  return {{"mode", "disk"},
-          {"save_path", save_path},
-          {"trainers", {{"kind", "areal"}, {"urls", trainers}}},
-          {"workers", workers},
-          {"settings", {{"evidence", "label"}}}};
-}
-
-class NativeTest : public GatewayTest {
- protected:
-  json::object body() { return pair_body(urls_of(trainers), urls_of(engines), directory.path("w")); }
-  void make_pair() {
-    const Reply reply = call("PUT", "/v1/pairs/actor", body());
-    ASSERT_EQ(reply.status, 201) << reply.body;
-  }
-};
-
 TEST_F(NativeTest, a_pair_is_made_shown_changed_and_removed) {
   start();
   make_pair();
@@ -214,7 +195,8 @@ TEST_F(NativeTest, a_trainer_that_begins_again_gets_a_new_lineage_when_it_asks_f
   make_pair();
   const auto state_of = [&](int version) {
     const json::value shown = call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", version}}).json();
-    return std::string(shown.as_object().contains("state") ? shown.at("state").as_string() : shown.at("code").as_string());
+    return std::string(shown.as_object().contains("state") ? shown.at("state").as_string()
+                                                           : shown.at("code").as_string());
   };
   ASSERT_EQ(state_of(5), "succeeded");
   ASSERT_EQ(call("PUT", "/v1/pairs/actor", body()).json().at("lineage").as_int64(), 1);
@@ -293,95 +275,6 @@ TEST_F(NativeTest, a_finished_directory_is_handed_over_without_asking_a_trainer)
       call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 9}, {"path", directory.path("out/step9")}});
   EXPECT_EQ(reply.json().at("state").as_string(), "succeeded") << reply.body;
   for (const auto& trainer : trainers) EXPECT_EQ(trainer->saves, 0);
-}
-
-TEST_F(NativeTest, readiness_follows_the_engine_and_not_only_what_we_believe) {
-  start();
-  make_pair();
-  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(),
-            "succeeded");
-  const std::string target = "/v1/pairs/actor/workers/" + engines[0]->url().substr(7) + "/ready";
-  EXPECT_EQ(raw_call("GET", target, "", {}).status, 200);
-  engines[0]->paused = true;  // behind our back
-  Reply reply;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  do reply = raw_call("GET", target, "", {});
-  while (reply.status != 503 && std::chrono::steady_clock::now() < until);  // the last reading holds for 300 ms
-  EXPECT_EQ(reply.status, 503);
-  EXPECT_NE(reply.body.find("paused"), std::string::npos);
-  EXPECT_EQ(raw_call("GET", "/v1/pairs/actor/workers/1.2.3.4:5/ready", "", {}).status, 404);
-}
-
-class ReadinessTest : public NativeTest {
- protected:
-  void begin() {
-    start();
-    make_pair();
-    ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(),
-              "succeeded");
-    target_ = "/v1/pairs/actor/workers/" + engines[0]->url().substr(7) + "/ready";
-    ASSERT_EQ(raw_call("GET", target_, "", {}).status, 200);
-  }
-  Reply ask() { return raw_call("GET", target_, "", {}); }
-  // A reading holds for 300 ms.
-  Reply ask_until(int status) {
-    Reply reply;
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    do reply = ask();
-    while (reply.status != status && std::chrono::steady_clock::now() < until);
-    EXPECT_EQ(reply.status, status) << reply.body;
-    return reply;
-  }
-  std::string target_;
-};
-
-TEST_F(ReadinessTest, an_engine_that_restarted_on_its_start_weights_is_not_ready) {
-  begin();
-  on_loop([&] { engines[0]->restart(directory.path("start")); });
-  EXPECT_NE(ask_until(503).body.find("another process"), std::string::npos);
-  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 2}}).json().at("state").as_string(),
-            "succeeded");
-  EXPECT_EQ(ask().status, 200);  // at once: what was read before the update doesn't count any more
-}
-
-TEST_F(ReadinessTest, an_engine_with_a_label_that_is_not_ours_is_not_ready) {
-  begin();
-  on_loop([&] { engines[0]->label = "somebody's"; });
-  EXPECT_NE(ask_until(503).body.find("somebody's"), std::string::npos);
-}
-
-TEST_F(ReadinessTest, an_engine_that_is_gone_or_answers_no_state_is_not_ready) {
-  begin();
-  engines[0]->refuse_reads = true;
-  ask_until(503);
-  engines[0]->refuse_reads = false;
-  ask_until(200);
-  on_loop([&] { engines[0].reset(); });
-  ask_until(503);
-}
-
-TEST_F(ReadinessTest, an_engine_that_does_not_answer_in_time_keeps_the_last_word) {
-  begin();
-  on_loop([&] { engines[0]->paused = true; });
-  ask_until(503);
-  engines[0]->hold_reads = true;
-  EXPECT_NE(ask_until(200).body.find("\"ready\":true"), std::string::npos);
-}
-
-TEST_F(ReadinessTest, a_worker_that_is_removed_during_the_read_is_not_ready) {
-  begin();
-  engines[0]->hold_reads = true;
-  Connection asking(port);
-  // The last reading holds for 300 ms: only one that is in flight is of use here.
-  const int before = engines[0]->requests;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (engines[0]->requests == before && std::chrono::steady_clock::now() < until) {
-    Connection(port).send_request("GET", target_, {}, "");
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  asking.send_request("GET", target_, {}, "");
-  call("DELETE", "/v1/pairs/actor");
-  EXPECT_NE(asking.read_reply().status, 200);
 }
 
 TEST_F(NativeTest, a_worker_that_is_added_is_part_of_the_next_update) {
