@@ -13,7 +13,7 @@ namespace {
 #ifdef __SANITIZE_ADDRESS__
 constexpr int kAtOnce = 32;  // the deadlines hold for what runs several times slower, too
 #else
-constexpr int kAtOnce = 128;
+constexpr int kAtOnce = 64;
 #endif
 
 class Walk : public ::testing::TestWithParam<Case> {
