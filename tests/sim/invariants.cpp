@@ -22,7 +22,7 @@ constexpr std::int64_t kTimeSlackMs = 120'000;
 int quorum_needed(const protocol::Policy& policy, int members) {
   int needed = (members + 1) / 2;
   if (policy.quorum.kind == protocol::Quorum::Kind::all) needed = members;
-  if (policy.quorum.kind == protocol::Quorum::Kind::count) needed = std::min(policy.quorum.count, members);
+  if (policy.quorum.kind == protocol::Quorum::Kind::count) needed = policy.quorum.count;
   if (policy.on_failure == protocol::OnFailure::rollback_all) needed = members;
   return std::max(needed, 1);
 }

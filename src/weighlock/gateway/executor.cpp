@@ -122,7 +122,7 @@ void Executor::run(const TriggerSave& save) {
                                        [this, alive = std::weak_ptr(alive_), id = save.call](HttpResult result) {
                                          if (alive.expired() || saves_.erase(id) == 0) return;
                                          SaveOutcome outcome = classify_save(result);
-                                         post(SaveEnded{id, kind_of(outcome.kind), std::move(outcome.text)});
+                                         post(SaveEnded{id, kind_of(outcome.kind), std::move(outcome.text), outcome.may_run});
                                        });
 }
 
