@@ -125,7 +125,7 @@ TEST_F(SglangOrder, abort_all_requests_lets_an_update_through_at_once) {
 TEST_F(SglangOrder, a_load_that_waits_for_a_request_is_passed_by_all_that_is_sent_after_it) {
   const int port = start_slow();
   auto running = call_later(port, "POST", "/generate",
-                            R"({"text":"w","sampling_params":{"max_new_tokens":400,"ignore_eos":true}})");
+                            R"({"text":"w","sampling_params":{"max_new_tokens":600,"ignore_eos":true}})");
   ASSERT_TRUE(runs(port, "1"));
   auto loading = call_later(port, "POST", "/update_weights_from_disk",
                             R"({"model_path":")" + models("v2") + R"(","weight_version":"2"})");
@@ -162,7 +162,7 @@ TEST_F(SglangOrder, a_killed_scheduler_is_paused_and_continued_and_all_that_wait
 
 TEST_F(SglangOrder, health_hangs_in_a_pause_and_leaves_ready_at_503_until_it_succeeds) {
   EngineTimings timings = quick_timings();
-  timings.health_limit = Milliseconds{60};
+  timings.health_limit = Milliseconds{400};
   const int port = start(timings);
   EXPECT_EQ(call(port, "GET", "/health").status, 200);
   ASSERT_TRUE(call(port, "POST", "/pause_generation", "{}").ok());

@@ -153,7 +153,7 @@ TEST_F(Vllm, keep_lets_a_request_go_on_after_the_resume) {
 
 TEST_F(Vllm, is_paused_doesnt_wait_for_the_drain_of_a_pause_in_mode_wait) {
   const int port = start_slow();
-  auto running = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":300,"ignore_eos":true})");
+  auto running = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":500,"ignore_eos":true})");
   ASSERT_TRUE(runs(port, "1"));
   EXPECT_EQ(call(port, "POST", "/pause?mode=wait", "", within(50)).ending, Ending::timeout);
   EXPECT_EQ(call(port, "GET", "/is_paused").body, R"({"is_paused":true})");
