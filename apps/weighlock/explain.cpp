@@ -43,8 +43,8 @@ constexpr std::array kRemedies = {
            "this version killed engines: look at the checkpoint (`weighlock ckpt verify`) before a newer one is "
            "published"},
     Remedy{"credentials",
-           "it refused the gateway's key: set the worker's admin key (`weighlock connect --worker-key-env`) to the "
-           "engine's"},
+           "it refused the gateway's key: start the gateway with the engines' (`--engine-admin-key-file`), or give the "
+           "worker its own (`weighlock connect --worker-key-env`)"},
     Remedy{"lagging", "it is whole, but versions behind: the next update brings it along"},
     Remedy{"foreign", "someone else changed its weights: find out who, then update again"},
     Remedy{"operator_hold", "an operator holds it"},

@@ -48,9 +48,13 @@ class ServeFlags {
  public:
   explicit ServeFlags(CLI::App& app) {
     app.add_option("--config", config_, "TOML file with settings; else WEIGHLOCK_CONFIG")->type_name("FILE");
-    app.add_option("--admin-api-key-file", values_["admin_api_key_file"], "file with the admin key, or /dev/fd/N")
-        ->type_name("FILE");
     for (const config::Setting& setting : config::settings()) {
+      if (setting.kind == config::Kind::secret) {
+        const std::string file = std::string(setting.name) + "_file";
+        app.add_option(config::flag_name(file), values_[file],
+                       fmt::format("file with {}, or /dev/fd/N", config::flag_name(setting.name)))
+            ->type_name("FILE");
+      }
       if (setting.kind == config::Kind::flag) {
         app.add_flag(config::flag_name(setting.name), flags_[std::string(setting.name)], std::string(setting.help));
         continue;

@@ -42,6 +42,7 @@ struct ConnectFlags {
   std::vector<std::string> workers, trainers, set;
   std::string worker_key_env, worker_key_file, worker_api_key_env, worker_api_key_file;
   bool external = false;
+  bool new_lineage = false;
 };
 
 Result<json::object> credentials(const ConnectFlags& flags) {
@@ -99,6 +100,7 @@ Result<json::object> pair_spec(const ConnectFlags& flags) {
   spec["trainers"] = std::move(trainer);
   spec["workers"] = std::move(workers);
   if (!policy.empty()) spec["settings"] = std::move(policy);
+  if (flags.new_lineage) spec["new_lineage"] = true;
   return spec;
 }
 
@@ -120,6 +122,8 @@ Parsed parse_connect(const Call& call) {
   app.add_option("--trainer", flags.trainers, "training worker, one for each rank, rank 0 first")->type_name("URL ...");
   app.add_flag("--external", flags.external,
                "the trainer saves by itself and hands over directories (`weighlock update --from DIR`)");
+  app.add_flag("--new-lineage", flags.new_lineage,
+               "the trainer begins again: its version numbers may be below those committed so far");
   app.add_option("--save-trigger", flags.save_trigger, "all: /save goes to every rank; rank0: to the first only")
       ->type_name("all|rank0");
   app.add_option("--worker-key-env", flags.worker_key_env,

@@ -107,6 +107,11 @@ TEST(Parse, connect_makes_the_body_of_the_api) {
             R"("settings":{"deadlines_ms":{"load":60000},"pause_mode":"keep"}})");
 }
 
+TEST(Parse, connect_asks_for_a_new_lineage_only_when_told_to) {
+  EXPECT_FALSE(accepted<ConnectArguments>(kConnect).spec.contains("new_lineage"));
+  EXPECT_TRUE(accepted<ConnectArguments>(with(kConnect, {"--new-lineage"})).spec.at("new_lineage").as_bool());
+}
+
 TEST(Parse, connect_refuses_what_the_gateway_would) {
   EXPECT_EQ(mistake({"connect", "a", "--worker", "http://g:1", "--external"}),
             "weighlock connect: --save-path is needed");
@@ -146,6 +151,7 @@ TEST(ParseServe, every_setting_is_a_flag) {
                                                "debug",
                                                "--state-dir",
                                                "/s",
+                                               "--engine-admin-key=engine-secret",
                                                "--storage-roots",
                                                "/a,/b",
                                                "--worker-hosts",
@@ -161,6 +167,7 @@ TEST(ParseServe, every_setting_is_a_flag) {
   EXPECT_EQ(options.update_timeout_s, 120.5);
   EXPECT_EQ(options.storage_roots, (std::vector<std::string>{"/a", "/b"}));
   EXPECT_EQ(options.fence, "/bin/fence");
+  EXPECT_EQ(options.engine_admin_key, "engine-secret");
   EXPECT_EQ(options.compat_error_status, 409);
   EXPECT_FALSE(options.compat);
 }

@@ -38,6 +38,7 @@ GatewaySettings settings_of(const config::ServeOptions& options) {
   out.host = options.host;
   out.port = options.port;
   out.admin_api_key = options.admin_api_key;
+  out.engine_credentials = Credentials{options.engine_admin_key, options.engine_api_key};
   out.state_dir = options.state_dir;
   out.storage_roots = options.storage_roots;
   out.worker_hosts = options.worker_hosts;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "weighlock/config/settings.hpp"
 #include "weighlock/core/suggest.hpp"
@@ -13,7 +14,6 @@
 namespace weighlock::config {
 namespace {
 
-constexpr std::string_view kKeyFile = "admin_api_key_file";
 constexpr std::string_view kPrefix = "WEIGHLOCK_";
 constexpr std::size_t kKeyBytesMax = 4096;
 
@@ -75,21 +75,21 @@ std::string default_state_dir(const ServeOptions& options, const Environment& en
 }
 
 Status apply(const Layer& layer, Loaded& loaded) {
-  bool key_given = false;
+  std::set<std::string_view> keys_given;
   for (const auto& [key, values] : layer.values) {
-    const bool is_key = key == "admin_api_key" || key == kKeyFile;
-    if (is_key && std::exchange(key_given, true))
-      return Error{ErrorCode::invalid_argument,
-                   fmt::format("{}: admin_api_key and {} are both given; leave one out", layer.place, kKeyFile)};
+    const Setting* secret = secret_of_file(key);
+    const Setting* setting = secret ? secret : find_setting(key);
+    if (setting && setting->kind == Kind::secret && !keys_given.insert(setting->name).second)
+      return Error{ErrorCode::invalid_argument, fmt::format("{}: {} and {}_file are both given; leave one out",
+                                                            layer.place, setting->name, setting->name)};
     std::vector<std::string> given = values;
-    if (key == kKeyFile) {
-      Result<std::string> secret = values.size() == 1
+    if (secret) {
+      Result<std::string> held = values.size() == 1
                                        ? read_key(values.front())
                                        : Result<std::string>(Error{ErrorCode::invalid_argument, "needs one path"});
-      if (!secret) return wrap(fmt::format("{}: {}", layer.place, key), std::move(secret).error());
-      given = {*secret};
+      if (!held) return wrap(fmt::format("{}: {}", layer.place, key), std::move(held).error());
+      given = {*held};
     }
-    const Setting* setting = find_setting(key == kKeyFile ? "admin_api_key" : std::string_view(key));
     if (!setting)
       return Error{ErrorCode::unknown_key,
                    fmt::format("{}: unknown key '{}'{}", layer.place, key, suggestion(key, setting_names()))};
@@ -97,7 +97,7 @@ Status apply(const Layer& layer, Loaded& loaded) {
       return wrap(fmt::format("{}: {}", layer.place, key), std::move(assigned).error());
     for (Origin& origin : loaded.origins) {
       if (origin.setting == setting->name)
-        origin.place = key == kKeyFile ? fmt::format("{}, {} {}", layer.place, key, values.front()) : layer.place;
+        origin.place = secret ? fmt::format("{}, {} {}", layer.place, key, values.front()) : layer.place;
     }
   }
   return {};
@@ -120,7 +120,7 @@ Result<EnvironmentLayer> environment_layer(const std::vector<std::string>& varia
       continue;
     }
     const Setting* setting = find_setting(key);
-    if (!setting && key != kKeyFile) {
+    if (!setting && !secret_of_file(key)) {
       // WEIGHLOCK_URL and WEIGHLOCK_CONFIG are the client's and main's; other programs have names of their own.
       if (key == "url" || key == "config" || nearest(key, setting_names()).empty()) continue;
       return Error{ErrorCode::unknown_key, fmt::format("environment: {} is no setting; did you mean {}?", variable_name,
@@ -138,12 +138,13 @@ Result<Loaded> load(const std::vector<Layer>& layers, const Environment& environ
   for (const Setting& setting : settings()) loaded.origins.push_back(Origin{std::string(setting.name), "", "default"});
   for (const Layer& layer : layers) {
     if (Status applied = apply(layer, loaded); !applied) return std::move(applied).error();
-    const bool key_flag =
-        std::any_of(layer.values.begin(), layer.values.end(), [](const auto& v) { return v.first == "admin_api_key"; });
-    if (layer.place == "flags" && key_flag)
-      loaded.warnings.push_back(
-          "--admin-api-key shows the key to every user of this host; use --admin-api-key-file or "
-          "WEIGHLOCK_ADMIN_API_KEY");
+    if (layer.place != "flags") continue;
+    for (const auto& [key, values] : layer.values) {
+      const Setting* setting = find_setting(key);
+      if (setting && setting->kind == Kind::secret)
+        loaded.warnings.push_back(fmt::format("{0} shows the key to every user of this host; use {0}-file or {1}",
+                                              flag_name(key), environment_name(key)));
+    }
   }
   ServeOptions& options = loaded.options;
   if (options.state_dir.empty()) options.state_dir = default_state_dir(options, environment);

@@ -19,6 +19,8 @@ struct ServeOptions {
   std::string host = "0.0.0.0";  // an IP address, or a name that the caller resolves; wildcard = every interface
   int port = 7080;               // 0 = any free one
   std::string admin_api_key{kPublicAdminKey};
+  std::string engine_admin_key;  // for workers that name no keys of their own; "" = none
+  std::string engine_api_key;
   double init_timeout_s = 300;    // AReaL's; lower bound of what /connect may take
   double update_timeout_s = 120;  // AReaL's; raises the save and load deadlines, never lowers them
   LogLevel log_level = LogLevel::info;

@@ -110,12 +110,24 @@ Status assign_error_status(int& target, const std::vector<std::string>& values) 
   return {};
 }
 
+// What a header can carry. The key itself is never in the error.
+Status assign_engine_key(std::string& target, const std::vector<std::string>& values) {
+  std::string key;
+  if (Status assigned = assign_text(key, values); !assigned) return assigned;
+  if (std::any_of(key.begin(), key.end(), [](unsigned char c) { return c <= 0x20 || c >= 0x7f; }))
+    return bad("has characters that no header can carry");
+  target = std::move(key);
+  return {};
+}
+
 std::string joined(const std::vector<std::string>& values) {
   return fmt::format("{}", fmt::join(values, ", "));
 }
 
 using Values = std::vector<std::string>;
 using Options = ServeOptions;
+
+constexpr std::string_view kKeyFiles[] = {"admin_api_key_file", "engine_admin_key_file", "engine_api_key_file"};
 
 const std::vector<Setting> kSettings = {
     {"host", Kind::text, "address to listen on", [](Options& o, const Values& v) { return assign_text(o.host, v); },
@@ -128,6 +140,14 @@ const std::vector<Setting> kSettings = {
      [](const Options& o) {
        return std::string(o.admin_api_key == kPublicAdminKey ? "(the public default)" : "(hidden)");
      }},
+    {"engine_admin_key", Kind::secret,
+     "key of the engines' control routes, for workers that name none of their own (prefer engine_admin_key_file)",
+     [](Options& o, const Values& v) { return assign_engine_key(o.engine_admin_key, v); },
+     [](const Options& o) { return std::string(o.engine_admin_key.empty() ? "" : "(hidden)"); }},
+    {"engine_api_key", Kind::secret,
+     "key of the engines' other routes, for workers that name none of their own (prefer engine_api_key_file)",
+     [](Options& o, const Values& v) { return assign_engine_key(o.engine_api_key, v); },
+     [](const Options& o) { return std::string(o.engine_api_key.empty() ? "" : "(hidden)"); }},
     {"init_timeout", Kind::seconds, "seconds that connecting a pair may take",
      [](Options& o, const Values& v) { return assign_seconds(o.init_timeout_s, v); },
      [](const Options& o) { return fmt::format("{}", o.init_timeout_s); }},
@@ -189,8 +209,16 @@ const std::vector<Setting>& settings() {
 std::vector<std::string_view> setting_names() {
   std::vector<std::string_view> names;
   for (const Setting& setting : kSettings) names.push_back(setting.name);
-  names.push_back("admin_api_key_file");
+  for (const std::string_view file : kKeyFiles) names.push_back(file);
   return names;
+}
+
+const Setting* secret_of_file(std::string_view file) {
+  if (std::find(std::begin(kKeyFiles), std::end(kKeyFiles), file) == std::end(kKeyFiles)) return nullptr;
+  file.remove_suffix(std::string_view("_file").size());
+  const auto found =
+      std::find_if(kSettings.begin(), kSettings.end(), [&](const Setting& setting) { return setting.name == file; });
+  return &*found;
 }
 
 std::string flag_name(std::string_view setting) {

@@ -1,6 +1,6 @@
 // From defaults, TOML file, environment and flags to ServeOptions; later wins, and each value remembers its origin.
 //
-// Pure but for `read_toml_file` and reading `admin_api_key_file`. Errors are invalid_argument or unknown_key and name
+// Pure but for `read_toml_file` and reading the key files. Errors are invalid_argument or unknown_key and name
 // the key, the value and where it stands.
 #pragma once
 
@@ -29,6 +29,8 @@ struct Setting {
 
 const std::vector<Setting>& settings();
 std::vector<std::string_view> setting_names();
+// Each secret may be given as NAME_file too, which holds it: the setting that `name` is the file of, or null.
+const Setting* secret_of_file(std::string_view name);
 std::string flag_name(std::string_view setting);         // "--save-path"
 std::string environment_name(std::string_view setting);  // "WEIGHLOCK_SAVE_PATH"
 

@@ -158,6 +158,27 @@ TEST_F(KeyFile, a_key_file_beats_a_weaker_layer_and_loses_its_newline) {
   EXPECT_TRUE(loaded->warnings.empty());
 }
 
+TEST_F(KeyFile, keys_for_all_engines_come_from_file_or_environment_and_are_never_shown) {
+  const std::string path = write("engine-secret\n");
+  const auto environment = environment_layer({"WEIGHLOCK_ENGINE_API_KEY=api-secret"});
+  ASSERT_TRUE(environment);
+  const Result<Loaded> loaded =
+      load({environment->layer, flags({{"engine_admin_key_file", {path}}, {"admin_api_key_file", {path}}})}, kHome);
+  ASSERT_TRUE(loaded) << loaded.error().text();
+  EXPECT_EQ(loaded->options.engine_admin_key, "engine-secret");
+  EXPECT_EQ(loaded->options.engine_api_key, "api-secret");
+  EXPECT_TRUE(loaded->warnings.empty());
+  for (const Origin& origin : loaded->origins) EXPECT_EQ(origin.value.find("secret"), std::string::npos);
+  const Result<Layer> file = parse_toml("engine_admin_key_file = \"" + path + "\"", "w.toml");
+  ASSERT_TRUE(file);
+  EXPECT_EQ(load({*file}, kHome)->options.engine_admin_key, "engine-secret");
+  EXPECT_FALSE(load({flags({{"engine_api_key", {"k"}}, {"engine_api_key_file", {path}}})}, kHome));
+  EXPECT_EQ(load({flags({{"engine_api_key", {"two words"}}})}, kHome).error().text(),
+            "flags: engine_api_key: has characters that no header can carry");
+  EXPECT_EQ(load({flags({{"engine_api_key", {"k"}}})}, kHome)->warnings.size(), 1u);
+  EXPECT_EQ(load({}, kHome)->options.engine_admin_key, "");
+}
+
 TEST_F(KeyFile, an_empty_missing_or_second_key_is_refused) {
   EXPECT_FALSE(load({flags({{"admin_api_key_file", {write("\n")}}})}, kHome));
   EXPECT_FALSE(load({flags({{"admin_api_key_file", {directory_ + "/none"}}})}, kHome));

@@ -69,8 +69,8 @@ Result<Layer> parse_toml(std::string_view text, const std::string& path) {
   Layer layer{fmt::format("file {}", path), {}};
   for (const auto& [key, node] : parsed.table()) {
     const std::string key_text(key.str());
-    Kind kind = Kind::text;  // admin_api_key_file is the one key that is no row of the table
-    bool known = key_text == "admin_api_key_file";
+    Kind kind = Kind::text;  // files of keys are the only keys that are no rows of the table
+    bool known = secret_of_file(key_text) != nullptr;
     for (const Setting& setting : settings()) {
       if (setting.name == key_text) known = true, kind = setting.kind;
     }

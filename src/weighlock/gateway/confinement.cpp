@@ -107,7 +107,8 @@ Status Confinement::check_host(const Url& url) const {
       return {};
   }
   return Error{ErrorCode::permission_denied,
-               fmt::format("{}: its host is not in worker_hosts; add it to the gateway's configuration", url.text)};
+               fmt::format("{}: its host is not in worker_hosts; start the gateway with --worker-hosts ...,{}{}", url.text,
+                           url.host, address_from(url.host) ? "" : " (names are listed by name; ranges hold for addresses only)")};
 }
 
 Status Confinement::check_directory(std::string_view path, std::string_view what) const {
@@ -126,7 +127,9 @@ Status Confinement::check_directory(std::string_view path, std::string_view what
   if (beneath) return {};
   return Error{
       ErrorCode::permission_denied,
-      fmt::format("{}: '{}' is outside storage_roots; add its root to the gateway's configuration", what, path)};
+      fmt::format("{}: '{}' is outside storage_roots ({}); start the gateway with --storage-roots ...,DIR, a directory "
+                  "above it",
+                  what, path, fmt::join(roots_, ", "))};
 }
 
 }  // namespace weighlock

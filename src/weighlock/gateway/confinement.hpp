@@ -21,8 +21,10 @@ class Confinement {
   static Result<Confinement> make(std::vector<std::string> worker_hosts, std::vector<std::string> storage_roots);
 
   Status check_host(const Url& url) const;
-  // Absolute, without "..", beneath a root. By its text alone: links are the store's business.
+  // Absolute, without "..", beneath a root. By its text alone: where links lead is looked at by VersionStorage, on the
+  // pool, when the directory is used.
   Status check_directory(std::string_view path, std::string_view what) const;
+  const std::vector<std::string>& storage_roots() const { return roots_; }  // normalised
 
  private:
   struct Range {

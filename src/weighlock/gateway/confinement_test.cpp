@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <sstream>
+
 #include "weighlock/core/url.hpp"
+#include "weighlock/io/temporary_directory.hpp"
 
 namespace weighlock {
 namespace {
@@ -55,6 +59,69 @@ TEST(Confinement, directories_stay_beneath_the_roots) {
   EXPECT_TRUE(taken({"/"}, "/x"));
   EXPECT_FALSE(taken({"/shared"}, "/sharedx"));
   EXPECT_FALSE(taken({"/shared"}, "/other"));
+}
+
+TEST(Confinement, a_refusal_says_what_to_list) {
+  const Confinement confinement = *Confinement::make({"10.0.0.0/8"}, {"/shared/w"});
+  const std::string host = confinement.check_host(*parse_url("http://g0:30000")).error().text();
+  EXPECT_NE(host.find("--worker-hosts ...,g0 "), std::string::npos) << host;
+  EXPECT_NE(host.find("ranges hold for addresses only"), std::string::npos) << host;
+  const std::string directory = confinement.check_directory("/shared/out", "path").error().text();
+  EXPECT_NE(directory.find("--storage-roots"), std::string::npos) << directory;
+  EXPECT_NE(directory.find("/shared/w"), std::string::npos) << directory;
+}
+
+// The words of the commands in README's code blocks; a line that ends in a backslash goes on.
+std::vector<std::vector<std::string>> commands_of_readme() {
+  std::vector<std::vector<std::string>> out(1);
+  std::istringstream lines(read_file(WEIGHLOCK_README));
+  bool code = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("```") != std::string::npos) code = !code;
+    if (!code) continue;
+    std::istringstream words(line.substr(0, line.find(" #")));
+    bool goes_on = false;
+    for (std::string word; words >> word; goes_on = word == "\\")
+      if (word != "\\") out.back().push_back(word);
+    if (!goes_on) out.emplace_back();
+  }
+  return out;
+}
+
+std::vector<std::string> listed_after(const std::vector<std::string>& words, const std::string& flag) {
+  std::vector<std::string> out;
+  const auto at = std::find(words.begin(), words.end(), flag);
+  if (at == words.end() || at + 1 == words.end()) return out;
+  std::istringstream items(*(at + 1));
+  for (std::string item; std::getline(items, item, ',');) out.push_back(item);
+  return out;
+}
+
+TEST(Confinement, what_the_readme_starts_takes_what_the_readme_sends) {
+  const auto commands = commands_of_readme();
+  std::vector<std::string> hosts;
+  std::vector<std::string> roots;
+  for (const auto& words : commands) {
+    for (std::string& host : listed_after(words, "--worker-hosts")) hosts.push_back(std::move(host));
+    for (std::string& root : listed_after(words, "--storage-roots")) roots.push_back(std::move(root));
+  }
+  ASSERT_FALSE(hosts.empty());
+  ASSERT_FALSE(roots.empty());
+  int urls = 0;
+  int directories = 0;
+  for (const auto& words : commands) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (words[i].starts_with("http://")) {
+        ++urls;
+        EXPECT_TRUE(allowed(hosts, words[i].c_str())) << words[i];
+      }
+      if (i == 0 || (words[i - 1] != "--save-path" && words[i - 1] != "--from")) continue;
+      ++directories;
+      EXPECT_TRUE(taken(roots, words[i].c_str())) << words[i];
+    }
+  }
+  EXPECT_GE(urls, 6);
+  EXPECT_GE(directories, 3);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ class ExecutorTest : public ::testing::Test {
   Loop loop;
   MemoryJournal journal;
   RealFileSystem files;
-  VersionStorage storage{files, "test"};
+  VersionStorage storage{files, "test", {}};
   CredentialStore credentials{Credentials{}};
   Waiters waiters;
   Pool journal_pool{loop, 1};

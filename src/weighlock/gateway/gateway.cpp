@@ -83,7 +83,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       settings(std::move(s)),
       journal(std::move(j)),
       confinement(std::move(c)),
-      storage(files, "gateway-" + state.boot),
+      storage(files, "gateway-" + state.boot, confinement.storage_roots()),
       credentials(settings.engine_credentials),
       journal_pool(loop, 1),
       storage_pool(loop, kStorageThreads),

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <future>
@@ -43,11 +44,22 @@ class FakeEngine {
 
   std::string path;
   std::string label = "default";
+  double started = 12.5;
   std::atomic<bool> paused{false};
   std::atomic<int> loads{0};
   std::atomic<int> requests{0};
   std::atomic<bool> refuse_loads{false};
+  std::string key;  // that every route asks for; "" = none
   std::atomic<bool> hold_loads{false};  // answers only after `release`
+  std::atomic<bool> hold_reads{false};  // never answers a read of its state
+  std::atomic<bool> refuse_reads{false};
+  // As a supervisor does it: the same address, another process, the weights that it was started with.
+  void restart(const std::string& start_path) {
+    started += 100;
+    path = start_path;
+    label = "default";
+    paused = false;
+  }
   void release() {
     hold_loads = false;
     for (const Responder& held : std::exchange(held_, {})) held.respond(loaded());
@@ -60,11 +72,17 @@ class FakeEngine {
   }
   void handle(const HttpRequest& request, const Responder& answer) {
     ++requests;
+    const bool let_in = key.empty() || std::any_of(request.headers.begin(), request.headers.end(), [&](const auto& h) {
+      return h.name == "Authorization" && h.value == "Bearer " + key;
+    });
+    if (!let_in) return answer.respond(json_reply(401, {{"error", "Unauthorized"}}));
     const std::string target = request.target.substr(0, request.target.find('?'));
     const json::value body =
         request.body.empty() ? json::value(nullptr) : parse_json(request.body, "body").value_or(nullptr);
+    if (target == "/server_info" && hold_reads) return unanswered_.push_back(answer);
+    if (target == "/server_info" && refuse_reads) return answer.respond(json_reply(500, {{"detail", "no"}}));
     if (target == "/server_info")
-      return answer.respond(json_reply(200, {{"version", "0.5.23"}, {"startup_time", 12.5}, {"model_path", path}}));
+      return answer.respond(json_reply(200, {{"version", "0.5.23"}, {"startup_time", started}, {"model_path", path}}));
     if (target == "/model_info")
       return answer.respond(json_reply(200, {{"model_path", path}, {"weight_version", label}}));
     if (target == "/ready") return answer.respond(HttpResponse{paused ? 503 : 200, {}, ""});
@@ -95,6 +113,7 @@ class FakeEngine {
   }
 
   std::vector<Responder> held_;
+  std::vector<Responder> unanswered_;
   HttpServer server_;
 };
 

@@ -31,6 +31,16 @@ TEST_F(GatewayTest, an_update_brings_every_engine_to_the_saved_version_and_runni
   EXPECT_TRUE(std::filesystem::exists(directory.path("w/weight_update_v1/weighlock.manifest.json")));
 }
 
+TEST_F(GatewayTest, a_keyed_engine_is_driven_by_the_compatible_routes_alone_with_the_gateways_key_for_all) {
+  for (const auto& engine : engines) engine->key = "engine-secret";
+  settings.engine_credentials.admin_key = "engine-secret";
+  start();
+  ASSERT_EQ(call("POST", "/connect", connect_body()).status, 200);
+  const Reply reply = update(1);
+  EXPECT_EQ(reply.json().at("status").as_string(), "ok") << reply.body;
+  EXPECT_EQ(reply.body.find("engine-secret"), std::string::npos);
+}
+
 TEST_F(GatewayTest, connect_in_disk_mode_calls_nobody) {
   start();
   ASSERT_EQ(call("POST", "/connect", connect_body()).status, 200);
@@ -199,6 +209,24 @@ TEST_F(NativeTest, a_pair_is_made_shown_changed_and_removed) {
   EXPECT_NE(gone.head.find("application/problem+json"), std::string::npos);
 }
 
+TEST_F(NativeTest, a_trainer_that_begins_again_gets_a_new_lineage_when_it_asks_for_one) {
+  start();
+  make_pair();
+  const auto state_of = [&](int version) {
+    const json::value shown = call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", version}}).json();
+    return std::string(shown.as_object().contains("state") ? shown.at("state").as_string() : shown.at("code").as_string());
+  };
+  ASSERT_EQ(state_of(5), "succeeded");
+  ASSERT_EQ(call("PUT", "/v1/pairs/actor", body()).json().at("lineage").as_int64(), 1);
+  EXPECT_NE(state_of(2), "succeeded");
+  json::object again = body();
+  again["new_lineage"] = "yes";
+  EXPECT_EQ(call("PUT", "/v1/pairs/actor", again).json().at("field").as_string(), "new_lineage");
+  again["new_lineage"] = true;
+  ASSERT_EQ(call("PUT", "/v1/pairs/actor", again).json().at("lineage").as_int64(), 2);
+  EXPECT_EQ(state_of(2), "succeeded");
+}
+
 TEST_F(NativeTest, unknown_keys_are_refused_with_a_suggestion_and_the_field) {
   start();
   json::object wrong = body();
@@ -282,6 +310,78 @@ TEST_F(NativeTest, readiness_follows_the_engine_and_not_only_what_we_believe) {
   EXPECT_EQ(reply.status, 503);
   EXPECT_NE(reply.body.find("paused"), std::string::npos);
   EXPECT_EQ(raw_call("GET", "/v1/pairs/actor/workers/1.2.3.4:5/ready", "", {}).status, 404);
+}
+
+class ReadinessTest : public NativeTest {
+ protected:
+  void begin() {
+    start();
+    make_pair();
+    ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 1}}).json().at("state").as_string(),
+              "succeeded");
+    target_ = "/v1/pairs/actor/workers/" + engines[0]->url().substr(7) + "/ready";
+    ASSERT_EQ(raw_call("GET", target_, "", {}).status, 200);
+  }
+  Reply ask() { return raw_call("GET", target_, "", {}); }
+  // A reading holds for 300 ms.
+  Reply ask_until(int status) {
+    Reply reply;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    do reply = ask();
+    while (reply.status != status && std::chrono::steady_clock::now() < until);
+    EXPECT_EQ(reply.status, status) << reply.body;
+    return reply;
+  }
+  std::string target_;
+};
+
+TEST_F(ReadinessTest, an_engine_that_restarted_on_its_start_weights_is_not_ready) {
+  begin();
+  on_loop([&] { engines[0]->restart(directory.path("start")); });
+  EXPECT_NE(ask_until(503).body.find("another process"), std::string::npos);
+  ASSERT_EQ(call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 2}}).json().at("state").as_string(),
+            "succeeded");
+  EXPECT_EQ(ask().status, 200);  // at once: what was read before the update doesn't count any more
+}
+
+TEST_F(ReadinessTest, an_engine_with_a_label_that_is_not_ours_is_not_ready) {
+  begin();
+  on_loop([&] { engines[0]->label = "somebody's"; });
+  EXPECT_NE(ask_until(503).body.find("somebody's"), std::string::npos);
+}
+
+TEST_F(ReadinessTest, an_engine_that_is_gone_or_answers_no_state_is_not_ready) {
+  begin();
+  engines[0]->refuse_reads = true;
+  ask_until(503);
+  engines[0]->refuse_reads = false;
+  ask_until(200);
+  on_loop([&] { engines[0].reset(); });
+  ask_until(503);
+}
+
+TEST_F(ReadinessTest, an_engine_that_does_not_answer_in_time_keeps_the_last_word) {
+  begin();
+  on_loop([&] { engines[0]->paused = true; });
+  ask_until(503);
+  engines[0]->hold_reads = true;
+  EXPECT_NE(ask_until(200).body.find("\"ready\":true"), std::string::npos);
+}
+
+TEST_F(ReadinessTest, a_worker_that_is_removed_during_the_read_is_not_ready) {
+  begin();
+  engines[0]->hold_reads = true;
+  Connection asking(port);
+  // The last reading holds for 300 ms: only one that is in flight is of use here.
+  const int before = engines[0]->requests;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (engines[0]->requests == before && std::chrono::steady_clock::now() < until) {
+    Connection(port).send_request("GET", target_, {}, "");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  asking.send_request("GET", target_, {}, "");
+  call("DELETE", "/v1/pairs/actor");
+  EXPECT_NE(asking.read_reply().status, 200);
 }
 
 TEST_F(NativeTest, a_worker_that_is_added_is_part_of_the_next_update) {
@@ -386,6 +486,47 @@ TEST_F(GatewayTest, hosts_and_directories_outside_the_lists_are_refused) {
   reply = call("POST", "/connect", body);
   EXPECT_EQ(reply.status, 403);
   EXPECT_NE(reply.body.find("storage_roots"), std::string::npos) << reply.body;
+}
+
+TEST_F(NativeTest, a_link_that_leads_out_of_the_storage_roots_is_refused_before_any_engine_is_asked) {
+  settings.storage_roots = {directory.path("w")};
+  start();
+  make_pair();
+  write_single(directory.path("elsewhere/step9"), tiny_tensors(), 9);
+  std::filesystem::create_directory_symlink(directory.path("elsewhere"), directory.path("w/out"));
+  const std::string handed = directory.path("w/out/step9");
+  const Reply reply = call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 9}, {"path", handed}});
+  const json::value shown = reply.json();
+  EXPECT_NE(shown.at("state").as_string(), "succeeded");
+  const std::string text(shown.at("error").at("message").as_string());
+  EXPECT_NE(text.find(handed), std::string::npos) << text;
+  EXPECT_NE(text.find("storage root"), std::string::npos) << text;
+  for (const auto& engine : engines) EXPECT_EQ(engine->loads, 0);
+}
+
+TEST_F(GatewayTest, a_save_path_that_is_a_link_out_of_the_storage_roots_gets_nothing_written) {
+  settings.storage_roots = {directory.path("w")};
+  start();
+  std::filesystem::create_directory(directory.path("elsewhere"));
+  std::filesystem::create_directory_symlink("../elsewhere", directory.path("w/out"));
+  json::object body = connect_body();
+  body["save_path"] = directory.path("w/out");
+  ASSERT_EQ(call("POST", "/connect", body).status, 200);
+  const std::string text(update(1).json().at("error").as_string());
+  EXPECT_NE(text.find(directory.path("w/out")), std::string::npos) << text;
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path("elsewhere")));
+  for (const auto& trainer : trainers) EXPECT_EQ(trainer->saves, 0);
+}
+
+TEST_F(NativeTest, a_link_within_the_storage_roots_is_followed) {
+  settings.storage_roots = {directory.path("w")};
+  start();
+  make_pair();
+  write_single(directory.path("w/steps/9"), tiny_tensors(), 9);
+  std::filesystem::create_directory_symlink("steps", directory.path("w/out"));
+  const Reply reply =
+      call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", 9}, {"path", directory.path("w/out/9")}});
+  EXPECT_EQ(reply.json().at("state").as_string(), "succeeded") << reply.body;
 }
 
 TEST_F(GatewayTest, metrics_count_updates_and_workers) {

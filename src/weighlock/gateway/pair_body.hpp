@@ -17,6 +17,7 @@ namespace weighlock {
 struct PairBody {
   protocol::PairSpec spec;
   std::map<std::string, Credentials> credentials;  // by worker URL; only workers that name a key
+  bool new_lineage = false;                        // a run of its own begins: numbers may start again
 };
 
 // `spec.policy` of `out` holds the defaults that the settings are laid over.

@@ -48,6 +48,15 @@ bool VersionStorage::is_blind(const std::string& directory) const {
   return blind_.contains(directory);
 }
 
+// A place that isn't there or can't be read is no way out; whoever uses it says what is wrong with it.
+Status VersionStorage::confine(const std::string& path) const {
+  const Result<std::string> inside = store_.confine(path, roots_);
+  if (inside) return {};
+  const ErrorCode code = inside.error().code;
+  if (code != ErrorCode::permission_denied && code != ErrorCode::invalid_argument) return {};
+  return wrap("storage_roots", inside.error());
+}
+
 Result<std::string> VersionStorage::prepare_blind(const protocol::Prepare& prepare, const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (seen_.contains(prepare.save_path))
@@ -65,6 +74,7 @@ Result<std::string> VersionStorage::prepare_blind(const protocol::Prepare& prepa
 }
 
 Result<std::string> VersionStorage::prepare(const protocol::Prepare& prepare) {
+  if (Status inside = confine(prepare.save_path); !inside) return std::move(inside).error();
   PrepareRequest request;
   request.save_path = prepare.save_path;
   request.version = prepare.version;
@@ -112,6 +122,9 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
     out.blind = true;
     out.reference_reason = "storage is blind";
     return out;
+  }
+  for (const std::string& path : {seal.save_path, seal.directory}) {
+    if (Status inside = confine(path); !inside) return std::move(inside).error();
   }
   if (const Result<std::string> empty = store_.ensure_empty_checkpoint(seal.save_path); !empty)
     log_warn("no empty checkpoint in '{}', which a vLLM may need to be healed: {}", seal.save_path, empty.error().text());
@@ -186,12 +199,14 @@ Status VersionStorage::discard(const std::string& save_path, const std::string& 
     known_.erase(directory);
     forget_order(directory);
   }
+  if (Status inside = confine(directory); !inside) return inside;
   // The machine discards only what was never committed: sealed or not, nobody was told to keep it.
   return store_.discard(save_path, directory, true);
 }
 
 Status VersionStorage::mark_latest(const std::string& save_path, const std::string& directory) {
   if (is_blind(directory)) return {};
+  if (Status inside = confine(save_path); !inside) return inside;
   return store_.mark_latest(save_path, directory);
 }
 

@@ -2,6 +2,9 @@
 //
 // Thread rule: blocking members on a pool, several at once; `expectations_of` from any thread. A `save_path` that this
 // host can't see is blind: trainers make the directories, nothing is inspected, and every sealed version says so.
+//
+// What clients named is confined to the storage roots here once more, with links followed: `permission_denied` names the
+// path. It is looked at before each use, so whoever can swap a directory for a link between look and use can get out.
 #pragma once
 
 #include <deque>
@@ -10,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "weighlock/core/operation.hpp"
 #include "weighlock/core/result.hpp"
@@ -21,8 +25,10 @@ namespace weighlock {
 
 class VersionStorage {
  public:
-  // `owner`: this gateway's id, written into attempt records and manifests. `files` outlives this.
-  VersionStorage(FileSystem& files, std::string owner) : store_(files), owner_(std::move(owner)) {}
+  // `owner`: this gateway's id, written into attempt records and manifests. `roots`: absolute; empty = any place.
+  // `files` outlives this.
+  VersionStorage(FileSystem& files, std::string owner, std::vector<std::string> roots)
+      : store_(files), owner_(std::move(owner)), roots_(std::move(roots)) {}
 
   Result<std::string> prepare(const protocol::Prepare& prepare);
   Result<protocol::SealedVersion> seal(const protocol::Seal& seal);
@@ -52,9 +58,11 @@ class VersionStorage {
   std::shared_ptr<Known> reference(const std::string& directory, std::string& reason);
   Result<std::string> prepare_blind(const protocol::Prepare& prepare, const std::string& why);
   bool is_blind(const std::string& directory) const;
+  Status confine(const std::string& path) const;
 
   VersionStore store_;
   std::string owner_;
+  std::vector<std::string> roots_;
   mutable std::mutex mutex_;  // all below
   std::map<std::string, std::shared_ptr<Known>> known_;
   std::map<std::string, std::deque<std::string>> order_;  // of known_ by place, oldest first

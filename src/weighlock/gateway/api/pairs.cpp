@@ -70,7 +70,7 @@ void put_pair(ApiContext& context, const RouteRequest& request, Responder respon
   const auto pending = PendingAnswer::make(context, std::move(responder));
   ConnectPair event;
   event.spec = std::move(read.spec);
-  event.new_lineage = is_new;
+  event.new_lineage = is_new || read.new_lineage;
   event.token = pending->when_replied(
       [pending, is_new, name, keys = std::move(read.credentials), path = request.path](const Reply& reply) {
         ApiContext& here = pending->context();

@@ -29,25 +29,41 @@ HttpResponse readiness_answer(bool ready, const json::object& worker, std::strin
   return json_answer(ready ? 200 : 503, out);
 }
 
-void readiness(ApiContext& context, const RouteRequest& request, Responder responder) {
-  const Pair* pair = context.find_pair(request.parameter("pair"));
-  const Worker* worker = pair ? find_worker(context.state(), *pair, request.parameter("worker")) : nullptr;
-  if (!worker) return responder.respond(no_such("worker", request.parameter("worker"), request));
-  json::object view = worker_view(context.view(), *worker);
-  if (worker->state != WorkerState::ready) {
-    const std::string why = worker->cause ? worker->cause->message : std::string(name(worker->state));
+// The worker's state is looked at before and after the read: an update may have decided about it meanwhile. A reading
+// that began before the update wrote a label proves nothing against the worker, so it is read once more.
+void answer_readiness(ApiContext& context, const std::string& url, Responder responder, bool again) {
+  const auto found = context.state().workers.find(url);
+  if (found == context.state().workers.end())
+    return responder.respond(problem_answer(Error{ErrorCode::not_found, "the worker was removed meanwhile"}, url));
+  const Worker& worker = found->second;
+  json::object view = worker_view(context.view(), worker);
+  if (worker.state != WorkerState::ready) {
+    const std::string why = worker.cause ? worker.cause->message : std::string(name(worker.state));
     return responder.respond(readiness_answer(false, view, why));
   }
   // Before its first update an "auto" worker hasn't been asked what it is: it may serve, and there is no way to read
   // it.
-  if (!worker->dialect) return responder.respond(readiness_answer(true, view, ""));
+  if (!worker.dialect) return responder.respond(readiness_answer(true, view, ""));
   context.readiness.read(
-      worker->url, *worker->dialect, [responder, view = std::move(view)](const Readiness::Reading& reading) {
-        if (reading.refused) return responder.respond(readiness_answer(false, view, "unreachable: " + reading.text));
-        if (reading.paused)
-          return responder.respond(readiness_answer(false, view, "the engine says that it is paused"));
-        responder.respond(readiness_answer(true, view, ""));
+      worker, [&context, url, responder = std::move(responder), again, incarnation = worker.incarnation,
+               labels = worker.labels](const Readiness::Reading& reading) mutable {
+        const auto now = context.state().workers.find(url);
+        const bool changed = now == context.state().workers.end() || now->second.state != WorkerState::ready ||
+                             now->second.incarnation != incarnation || now->second.labels != labels;
+        if (changed && !again) return answer_readiness(context, url, std::move(responder), true);
+        const std::string doubt =
+            changed ? "its state changed while it was read; ask again" : doubt_of(now->second, reading);
+        const json::object seen = now == context.state().workers.end() ? json::object{}
+                                                                        : worker_view(context.view(), now->second);
+        responder.respond(readiness_answer(doubt.empty(), seen, doubt));
       });
+}
+
+void readiness(ApiContext& context, const RouteRequest& request, Responder responder) {
+  const Pair* pair = context.find_pair(request.parameter("pair"));
+  const Worker* worker = pair ? find_worker(context.state(), *pair, request.parameter("worker")) : nullptr;
+  if (!worker) return responder.respond(no_such("worker", request.parameter("worker"), request));
+  answer_readiness(context, worker->url, std::move(responder), false);
 }
 
 // A changed list of workers is a changed pair: one event, the same rules of leaving and joining.
