@@ -212,7 +212,7 @@ TEST_P(OldWeights, an_engine_that_says_the_new_version_and_serves_the_old_weight
 }
 
 INSTANTIATE_TEST_SUITE_P(Dialects, OldWeights, ::testing::Values(DialectKind::sglang, DialectKind::vllm),
-                         [](const auto& info) { return std::string(weighlock::name(info.param)); });
+                         [](const auto& test) { return std::string(weighlock::name(test.param)); });
 
 }  // namespace
 }  // namespace weighlock::fault

@@ -67,7 +67,7 @@ TEST_P(Walk, every_worker_is_whole_or_fenced_and_the_client_is_told) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, Walk, ::testing::ValuesIn(all_cases()),
-                         [](const auto& info) { return info.param.name(); });
+                         [](const auto& test) { return test.param.name(); });
 
 }  // namespace
 }  // namespace weighlock::fault
