@@ -18,8 +18,8 @@ struct Remedy {
 // One row for each cause that a worker can have (protocol/types.hpp).
 constexpr std::array kRemedies = {
     Remedy{"unreachable",
-           "check that the engine runs and that the gateway's host reaches its address; it is brought up to date when "
-           "it is back"},
+           "check that the engine runs and that the gateway's host reaches its address; the next update brings it up to "
+           "date"},
     Remedy{"restarted", "update again: a new process is brought to the new version before it counts as ready"},
     Remedy{"pause_failed", "look at the engine's log; the next update tries it again"},
     Remedy{"label_failed", "look at the engine's log; the next update tries it again"},
@@ -37,7 +37,8 @@ constexpr std::array kRemedies = {
     Remedy{"probe_failed", "it generates nothing valid on verified weights: restart the engine"},
     Remedy{"no_last_good", "there is no verified version to go back to: the next update brings it one"},
     Remedy{"outstanding",
-           "an earlier call may still run in it; it comes back when that call has ended, or restart the engine"},
+           "an earlier call may still run in it: once that has ended the next update brings it along, or restart the "
+           "engine"},
     Remedy{"needs_restart", "only a new process can serve again: restart the engine"},
     Remedy{"suspect",
            "this version killed engines: look at the checkpoint (`weighlock ckpt verify`) before a newer one is "

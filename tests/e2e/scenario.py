@@ -17,6 +17,16 @@ NEAR = 0.1
 FAR = 0.5
 # How often an engine is tried to be caught in its load: about every third load of the tiny model is seen.
 CATCHES = 20
+# Tokens of a request that runs through a whole update: at 250 a second (the most that was seen) 6 s, and all fit in a context.
+THROUGH = 1500
+
+
+def resume_began(update, answered):
+    """When the update began to resume, by the clock that `answered`, the time of its answer, was read from."""
+    names = [phase["name"] for phase in update["phases"]]
+    assert "pausing" in names and "resuming" in names, f"phases {names}: nobody was paused and resumed"
+    since = update["phases"][names.index("resuming") :]
+    return answered - sum(phase["duration_ms"] for phase in since) / 1000
 
 
 class Scenario:
@@ -184,15 +194,20 @@ class Scenario:
         self.assert_serves(self.directory, unlike=self.before)
 
     def running_requests_survive_keep(self):
-        running = {d: self.long_request(d, 400) for d in self.probes}
         self.train()
-        update = self.gateway.update(self.version, policy={"pause_mode": "keep"})
+        running = {d: self.long_request(d, THROUGH) for d in self.probes}
+        early = [d for d, pending in running.items() if pending.done()]
+        assert not early, f"{early} ended before the update was asked for: nothing would be shown"
+        asked = self.gateway.begin_update(self.version, policy={"pause_mode": "keep"})
+        update = self.gateway.outcome(asked.answer(180))
         self.assert_update(update)
+        resumed = resume_began(update, asked.ended)
         for dialect, pending in running.items():
-            assert not pending.done() or pending.ended > pending.began, dialect
             ids, _, reason = self.probes[dialect].generated(probes.checked(pending.answer(120)))
-            self.say(f"{dialect}: {len(ids)} tokens, {reason}")
-            assert (len(ids), reason) == (400, "length"), f"{dialect}: {len(ids)} tokens, {reason}"
+            self.say(f"{dialect}: {len(ids)} tokens, {reason}, ended {pending.ended - resumed:.2f} s after the resume began")
+            assert (len(ids), reason) == (THROUGH, "length"), f"{dialect}: {len(ids)} tokens, {reason}"
+            # It can't end while its engine is paused: so it had ended before the pause, or ends after the resume.
+            assert pending.ended > resumed, f"{dialect}: the request ended before the pause: nothing is shown"
         self.moved_to(self.version)
         self.assert_all_ready(self.version)
         # SGLang refuses a flush while requests run. They have ended: now it must come, without a further update.

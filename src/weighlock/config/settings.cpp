@@ -148,7 +148,7 @@ const std::vector<Setting> kSettings = {
      "key of the engines' other routes, for workers that name none of their own (prefer engine_api_key_file)",
      [](Options& o, const Values& v) { return assign_engine_key(o.engine_api_key, v); },
      [](const Options& o) { return std::string(o.engine_api_key.empty() ? "" : "(hidden)"); }},
-    {"init_timeout", Kind::seconds, "seconds that connecting a pair may take",
+    {"init_timeout", Kind::seconds, "taken for AReaL's sake, without effect: connecting a pair calls nobody",
      [](Options& o, const Values& v) { return assign_seconds(o.init_timeout_s, v); },
      [](const Options& o) { return fmt::format("{}", o.init_timeout_s); }},
     {"update_timeout", Kind::seconds, "seconds for a save or load; raises their deadlines, never lowers them",

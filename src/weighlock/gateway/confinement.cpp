@@ -43,18 +43,21 @@ bool named(std::string_view host, std::string_view pattern) {
 }
 
 // Link-local, and where clouds hand out credentials.
-bool never_allowed(const std::string& host) {
+bool never_allowed(const Address& address) {
   static const char* const kNetworks[] = {"169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "100.100.100.200/32"};
-  if (host == "metadata" || host == "metadata.google.internal" || host == "instance-data") return true;
-  const std::optional<Address> address = address_from(host);
-  if (!address) return false;
   return std::any_of(std::begin(kNetworks), std::end(kNetworks), [&](std::string_view text) {
     const std::size_t slash = text.find('/');
     const std::optional<Address> network = address_from(std::string(text.substr(0, slash)));
     int bits = 0;
     std::from_chars(text.data() + slash + 1, text.data() + text.size(), bits);
-    return inside(address->bytes, network->bytes, network->four ? bits + 96 : bits);
+    return inside(address.bytes, network->bytes, network->four ? bits + 96 : bits);
   });
+}
+
+bool never_allowed(const std::string& host) {
+  if (host == "metadata" || host == "metadata.google.internal" || host == "instance-data") return true;
+  const std::optional<Address> address = address_from(host);
+  return address && never_allowed(*address);
 }
 
 }  // namespace
@@ -109,6 +112,18 @@ Status Confinement::check_host(const Url& url) const {
   return Error{ErrorCode::permission_denied,
                fmt::format("{}: its host is not in worker_hosts; start the gateway with --worker-hosts ...,{}{}", url.text,
                            url.host, address_from(url.host) ? "" : " (names are listed by name; ranges hold for addresses only)")};
+}
+
+bool Confinement::may_be_called(const SocketAddress& resolved) {
+  Address address{};
+  if (resolved.family() == AF_INET) {
+    address.four = true;
+    address.bytes[10] = address.bytes[11] = 0xff;
+    std::memcpy(address.bytes + 12, &reinterpret_cast<const sockaddr_in*>(resolved.get())->sin_addr, 4);
+  } else {
+    std::memcpy(address.bytes, &reinterpret_cast<const sockaddr_in6*>(resolved.get())->sin6_addr, 16);
+  }
+  return !never_allowed(address);
 }
 
 Status Confinement::check_directory(std::string_view path, std::string_view what) const {

@@ -2,7 +2,8 @@
 // a way into every network it stands in.
 //
 // Pure: names are not resolved here. Never allowed, whatever the lists say: link-local addresses and the metadata
-// services of clouds.
+// services of clouds. For a name that is seen when it has been resolved: the client asks `may_be_called` before it
+// connects.
 #pragma once
 
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "weighlock/core/http.hpp"
 #include "weighlock/core/result.hpp"
+#include "weighlock/net/socket.hpp"
 
 namespace weighlock {
 
@@ -21,6 +23,7 @@ class Confinement {
   static Result<Confinement> make(std::vector<std::string> worker_hosts, std::vector<std::string> storage_roots);
 
   Status check_host(const Url& url) const;
+  static bool may_be_called(const SocketAddress& resolved);
   // Absolute, without "..", beneath a root. By its text alone: where links lead is looked at by VersionStorage, on the
   // pool, when the directory is used.
   Status check_directory(std::string_view path, std::string_view what) const;

@@ -30,6 +30,13 @@ TEST(Confinement, without_lists_any_host_but_link_local_and_metadata_is_allowed)
   EXPECT_FALSE(allowed({}, "http://metadata.google.internal"));
 }
 
+TEST(Confinement, a_name_may_not_lead_to_link_local_and_metadata_addresses) {
+  for (const char* good : {"10.1.2.3", "127.0.0.1", "::1", "fd00::7"})
+    EXPECT_TRUE(Confinement::may_be_called(*numeric_address(good, 80))) << good;
+  for (const char* bad : {"169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200"})
+    EXPECT_FALSE(Confinement::may_be_called(*numeric_address(bad, 80))) << bad;
+}
+
 TEST(Confinement, lists_allow_names_suffixes_addresses_and_ranges) {
   const std::vector<std::string> hosts{"gpu1", "*.cluster.local", "10.0.0.0/8", "192.168.1.5", "fd00::/8"};
   EXPECT_TRUE(allowed(hosts, "http://GPU1:1"));

@@ -1,9 +1,11 @@
 #include "weighlock/gateway/credentials.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 
 namespace weighlock {
 namespace {
@@ -12,6 +14,22 @@ constexpr std::size_t kKeyBytesMax = 4096;  // a header line must hold it
 
 std::optional<FieldError> bad(std::string_view field, std::string_view what) {
   return FieldError{std::string(field), Error{ErrorCode::invalid_argument, fmt::format("{}: {}", field, what)}};
+}
+
+// On the loop, so nothing here may wait: a FIFO or device is refused before it is read, and a regular file of a few
+// bytes is read at once. Nothing: it can't be read, or is no such file.
+std::optional<std::string> read_key_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (file < 0) return std::nullopt;
+  struct stat found {};
+  std::optional<std::string> out;
+  if (::fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_size <= static_cast<off_t>(kKeyBytesMax)) {
+    std::string buffer(kKeyBytesMax, '\0');
+    const ssize_t got = ::read(file, buffer.data(), buffer.size());
+    if (got >= 0) out = buffer.substr(0, static_cast<std::size_t>(got));
+  }
+  ::close(file);
+  return out;
 }
 
 }  // namespace
@@ -35,11 +53,11 @@ std::optional<FieldError> read_key_reference(const json::value& reference, std::
     text = value;
   } else {
     if (!file->starts_with('/')) return bad(field, fmt::format("'{}' is not an absolute path", *file));
-    std::ifstream stream{std::string(*file), std::ios::binary};
-    std::string buffer(kKeyBytesMax + 1, '\0');
-    if (!stream || !stream.read(buffer.data(), static_cast<std::streamsize>(buffer.size())).eof())
-      return bad(field, fmt::format("'{}' can't be read, or is longer than {} bytes", *file, kKeyBytesMax));
-    text = buffer.substr(0, static_cast<std::size_t>(stream.gcount()));
+    const std::optional<std::string> held = read_key_file(std::string(*file));
+    if (!held)
+      return bad(field, fmt::format("'{}' can't be read, is no regular file, or is longer than {} bytes", *file,
+                                    kKeyBytesMax));
+    text = *held;
   }
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
   if (text.empty()) return bad(field, "the key is empty");

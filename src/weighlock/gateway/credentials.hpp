@@ -1,7 +1,8 @@
 // Keys of engines, by worker. Clients give references ({"env": NAME} or {"file": "/path"}), never keys; keys are never
 // logged and never shown.
 //
-// Thread rule: loop thread only. Owned by Gateway.
+// Thread rule: loop thread only. Owned by Gateway. Key files are opened on the loop, without waiting: regular files of
+// at most 4 KiB only, and on a local disk, since a mount that hangs would hold the loop.
 #pragma once
 
 #include <map>

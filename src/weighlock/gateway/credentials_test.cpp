@@ -1,6 +1,7 @@
 #include "weighlock/gateway/credentials.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 
@@ -39,6 +40,17 @@ TEST(Credentials, what_is_no_reference_is_refused_and_never_shown) {
     EXPECT_EQ(failure->field, "workers[0].admin_key");
     EXPECT_EQ(failure->error.message.find("secret"), std::string::npos);
     EXPECT_EQ(key, "");
+  }
+}
+
+TEST(Credentials, only_a_regular_file_is_read_and_nothing_is_waited_for) {
+  TemporaryDirectory directory;
+  ASSERT_EQ(mkfifo(directory.path("fifo").c_str(), 0600), 0);  // opening it waits for a writer
+  std::string key;
+  for (const std::string& path : {directory.path("fifo"), std::string("/dev/zero"), directory.path()}) {
+    const auto failure = read({{"file", path}}, key);
+    ASSERT_TRUE(failure) << path;
+    EXPECT_NE(failure->error.message.find("regular file"), std::string::npos) << failure->error.message;
   }
 }
 

@@ -89,7 +89,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       storage_pool(loop, kStorageThreads),
       fence_pool(loop, 1),
       read_pool(loop, 1),
-      http(loop),
+      http(loop, HttpClient::Settings{.name_may_be_at = Confinement::may_be_called}),
       engine_calls(loop, http),
       readiness(loop, engine_calls, credentials),
       executor(Executor::Parts{loop, journal_pool, storage_pool, fence_pool, *journal, http, engine_calls, storage,

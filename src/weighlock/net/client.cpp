@@ -95,8 +95,15 @@ struct HttpClient::Implementation {
       Call* asking = find(id);
       if (asking == nullptr || asking->tries != tries) return;
       if (answer.addresses.empty()) return end(id, TransportError{Kind::resolve, !asking->sent_before, answer.error});
+      std::vector<SocketAddress> addresses = answer.addresses;
+      if (settings.name_may_be_at && !numeric_address(asking->peer.host, 0))
+        std::erase_if(addresses, [&](const SocketAddress& one) { return !settings.name_may_be_at(one); });
+      if (addresses.empty()) {
+        const std::string text = fmt::format("host name '{}' leads only where nothing may be called", asking->peer.host);
+        return end(id, TransportError{Kind::resolve, !asking->sent_before, text});
+      }
       asking->resolved = true;
-      connect(id, *asking, answer.addresses);
+      connect(id, *asking, std::move(addresses));
     });
   }
 

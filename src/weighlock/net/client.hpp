@@ -17,6 +17,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/core/result.hpp"
 #include "weighlock/core/time.hpp"
+#include "weighlock/net/socket.hpp"
 #include "weighlock/runtime/loop.hpp"
 
 namespace weighlock {
@@ -36,6 +37,9 @@ class HttpClient {
     Milliseconds idle_keep{4000};  // uvicorn closes idle connections after 5 s: ours go before
     Milliseconds connect_timeout{limits::kConnectTimeout};
     std::string name_servers = {};  // "10.0.0.1:53,..."; "" = the system's
+    // Asked of each address that a name has, before a connection is made; unset = all are good. Not asked of hosts that
+    // are given as digits: who gave them has checked them.
+    std::function<bool(const SocketAddress&)> name_may_be_at = {};
   };
 
   HttpClient(Loop& loop, Settings settings);

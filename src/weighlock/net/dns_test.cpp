@@ -1,5 +1,6 @@
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "weighlock/net/loop_fixture.hpp"
@@ -104,6 +105,24 @@ class DnsTest : public LoopFixture {
 TEST_F(DnsTest, every_address_of_a_name_is_tried) {
   // Nothing listens at 127.0.0.2, which comes first.
   EXPECT_TRUE(std::holds_alternative<HttpResponse>(ask("worker.test").get()));
+}
+
+TEST_F(DnsTest, a_name_is_called_only_at_addresses_that_it_may_have) {
+  const auto reached_without = [this](std::vector<std::string> refused) {
+    use_client({.name_servers = names_.where(), .name_may_be_at = [refused](const SocketAddress& address) {
+                  char text[INET_ADDRSTRLEN] = {};
+                  ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr, text, sizeof text);
+                  return std::find(refused.begin(), refused.end(), text) == refused.end();
+                }});
+    return ask("worker.test").get();
+  };
+  EXPECT_TRUE(std::holds_alternative<HttpResponse>(reached_without({"127.0.0.2"})));
+  const HttpResult none = reached_without({"127.0.0.1", "127.0.0.2"});
+  ASSERT_TRUE(std::holds_alternative<TransportError>(none));
+  const auto& error = std::get<TransportError>(none);
+  EXPECT_EQ(Kind::resolve, error.kind);
+  EXPECT_TRUE(error.nothing_sent);
+  EXPECT_NE(std::string::npos, error.text.find("may be called")) << error.text;
 }
 
 TEST_F(DnsTest, name_is_asked_for_once_by_many_calls) {
