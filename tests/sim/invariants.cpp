@@ -296,7 +296,8 @@ void Invariants::check_quorum_at_end(const protocol::Update& update) {
     }
   }
   const auto counted = needed_at_commit_.find(update.id);
-  const int needed = counted != needed_at_commit_.end() ? counted->second : quorum_needed(update.policy, members_of(update));
+  const int needed =
+      counted != needed_at_commit_.end() ? counted->second : quorum_needed(update.policy, members_of(update));
   if (ready < needed) {
     throw Violation{11,
                     fmt::format("update {} is {} with {} of {} ready", update.id, name(update.state), ready, needed)};

@@ -49,7 +49,7 @@ class FakeEngine {
   std::atomic<int> loads{0};
   std::atomic<int> requests{0};
   std::atomic<bool> refuse_loads{false};
-  std::string key;  // that every route asks for; "" = none
+  std::string key;                      // that every route asks for; "" = none
   std::atomic<bool> hold_loads{false};  // answers only after `release`
   std::atomic<bool> hold_reads{false};  // never answers a read of its state
   std::atomic<bool> refuse_reads{false};
@@ -73,8 +73,8 @@ class FakeEngine {
   void handle(const HttpRequest& request, const Responder& answer) {
     ++requests;
     const bool let_in = key.empty() || std::any_of(request.headers.begin(), request.headers.end(), [&](const auto& h) {
-      return h.name == "Authorization" && h.value == "Bearer " + key;
-    });
+                          return h.name == "Authorization" && h.value == "Bearer " + key;
+                        });
     if (!let_in) return answer.respond(json_reply(401, {{"error", "Unauthorized"}}));
     const std::string target = request.target.substr(0, request.target.find('?'));
     const json::value body =

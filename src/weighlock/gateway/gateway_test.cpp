@@ -1,3 +1,4 @@
+// long because every route group is seen through one started gateway.
 // The gateway as its clients see it: compatible and native routes over real sockets, with real files.
 #include "weighlock/gateway/gateway_fixture.hpp"
 
@@ -214,7 +215,8 @@ TEST_F(NativeTest, a_trainer_that_begins_again_gets_a_new_lineage_when_it_asks_f
   make_pair();
   const auto state_of = [&](int version) {
     const json::value shown = call("POST", "/v1/pairs/actor/updates?wait=10", {{"version", version}}).json();
-    return std::string(shown.as_object().contains("state") ? shown.at("state").as_string() : shown.at("code").as_string());
+    return std::string(shown.as_object().contains("state") ? shown.at("state").as_string()
+                                                           : shown.at("code").as_string());
   };
   ASSERT_EQ(state_of(5), "succeeded");
   ASSERT_EQ(call("PUT", "/v1/pairs/actor", body()).json().at("lineage").as_int64(), 1);

@@ -1,3 +1,4 @@
+// long because each rule of an update has its own short test.
 #include <algorithm>
 
 #include "weighlock/protocol/fixture_test.hpp"
