@@ -18,7 +18,8 @@ target_include_directories(weighlock_options INTERFACE ${PROJECT_SOURCE_DIR}/src
 target_link_libraries(weighlock_options INTERFACE Threads::Threads)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12.2 reports these in its own standard library and in coroutine frames, where nothing is wrong.
-  target_compile_options(weighlock_options INTERFACE -Wno-restrict -Wno-maybe-uninitialized -Wno-dangling-pointer -Wno-stringop-overflow)
+  target_compile_options(weighlock_options INTERFACE -Wno-restrict -Wno-maybe-uninitialized -Wno-dangling-pointer
+                         -Wno-stringop-overflow)
 endif()
 if(WEIGHLOCK_SANITIZE)
   target_compile_options(weighlock_options INTERFACE -fsanitize=${WEIGHLOCK_SANITIZE} -fno-sanitize-recover=all)

@@ -17,9 +17,10 @@ struct Remedy {
 
 // One row for each cause that a worker can have (protocol/types.hpp).
 constexpr std::array kRemedies = {
-    Remedy{"unreachable",
-           "check that the engine runs and that the gateway's host reaches its address; the next update brings it up to "
-           "date"},
+    Remedy{
+        "unreachable",
+        "check that the engine runs and that the gateway's host reaches its address; the next update brings it up to "
+        "date"},
     Remedy{"restarted", "update again: a new process is brought to the new version before it counts as ready"},
     Remedy{"pause_failed", "look at the engine's log; the next update tries it again"},
     Remedy{"label_failed", "look at the engine's log; the next update tries it again"},

@@ -20,7 +20,9 @@ struct Damage {
   std::optional<OutcomeKind> vllm;
 };
 
-void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.model; }
+void PrintTo(const Damage& damage, std::ostream* out) {
+  *out << damage.model;
+}
 
 constexpr Damage kDamages[] = {
     {"nowhere", untouched, touched},

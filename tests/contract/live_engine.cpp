@@ -192,7 +192,7 @@ void LiveEngine::thaw() {
   steer(SIGCONT, "thaw");
 }
 void LiveEngine::kill() {
-  steer(SIGKILL, "kill");
+  steer(SIGKILL, "kill_core");
 }
 
 }  // namespace weighlock::contract

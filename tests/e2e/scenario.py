@@ -73,7 +73,8 @@ class Scenario:
             ids, given, from_cache = probes.continued(probe)
             whole = self.ranks.reference(directory, [probes.CACHED + ids])[0][-len(ids) :]
             cached = probes.farthest(given, whole)
-            self.say(f"{dialect}: {near:.3f} from its version, {cached:.3f} behind a cached prefix, {far:.3f} from the one before")
+            self.say(f"{dialect}: {near:.3f} from its version, {cached:.3f} behind a cached prefix, "
+                     f"{far:.3f} from the one before")
             assert near < near_enough, f"{dialect} is {near:.3f} away from {directory}"
             assert cached < near_enough, f"{dialect} continues a cached prefix {cached:.3f} away from {directory}: stale cache"
             assert not flushed or not from_cache, f"{dialect} took {from_cache} tokens from the cache of the version before"

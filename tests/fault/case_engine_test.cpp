@@ -57,7 +57,7 @@ TEST_F(CaseTest, a_load_that_never_answers_is_given_up_and_the_engine_continued_
   arm(*one, 0, kSglangLoad, Fault::hang);
   const json::value ended = one->update(1);
   EXPECT_EQ(state_of(ended), "rolled_back") << json::serialize(ended);
-  expect_in(told(ended), "no answer within 800 ms");
+  expect_in(told(ended), "no answer within 1500 ms");
   EXPECT_EQ(count(*one, 0, "/continue_generation"), 1);
   EXPECT_EQ(count(*one, 0, kSglangLoad), 2);  // it was dirty: healed before it was continued
   expect_well(*one);
@@ -212,7 +212,7 @@ TEST_P(OldWeights, an_engine_that_says_the_new_version_and_serves_the_old_weight
 }
 
 INSTANTIATE_TEST_SUITE_P(Dialects, OldWeights, ::testing::Values(DialectKind::sglang, DialectKind::vllm),
-                         [](const auto& info) { return std::string(weighlock::name(info.param)); });
+                         [](const auto& test) { return std::string(weighlock::name(test.param)); });
 
 }  // namespace
 }  // namespace weighlock::fault

@@ -79,7 +79,7 @@ TEST_P(DamagedSave, reaches_no_engine_and_is_told_by_its_file_or_tensor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, DamagedSave, ::testing::ValuesIn(damages()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace weighlock::fault

@@ -39,6 +39,11 @@ inline bool harmless(Fault fault) {
   return fault == Fault::late || fault == Fault::drip;
 }
 
+// The caller hears nothing before its deadline.
+inline bool silent(Fault fault) {
+  return fault == Fault::hang || fault == Fault::hang_after || fault == Fault::freeze;
+}
+
 // What the imposters say of themselves in a fault's body.
 inline constexpr const char* kWords = "disk on fire";
 

@@ -44,7 +44,7 @@ struct Plan {
 class Imposter {
  public:
   // Well beyond the deadlines of the suite's updates, for what is answered after them.
-  static constexpr Milliseconds kFreeze{1300};
+  static constexpr Milliseconds kFreeze{2500};
   static constexpr Milliseconds kLate{150};
   // How long a peer that refuses once is away.
   static constexpr Milliseconds kAway{250};

@@ -21,17 +21,17 @@ void run_on(Loop& loop, const std::function<void()>& work) {
 }  // namespace
 
 json::object patient_deadlines() {
-  return {{"save", 30'000},   {"pause", 20'000},  {"load", 20'000},
-          {"verify", 20'000}, {"resume", 20'000}, {"restore", 30'000}};
+  return {{"save", 30'000},   {"pause", 20'000}, {"load", 20'000},
+          {"verify", 20'000}, {"resume", 4'000}, {"restore", 6'000}};
 }
 
 json::object tight_deadlines(bool tight_save) {
-  return {{"save", tight_save ? 1'500 : 20'000},
-          {"pause", 800},
-          {"load", 800},
-          {"verify", 800},
-          {"resume", 2'500},
-          {"restore", 4'000}};
+  return {{"save", tight_save ? 2'000 : 20'000},
+          {"pause", 1'500},
+          {"load", 1'500},
+          {"verify", 1'500},
+          {"resume", 4'000},
+          {"restore", 6'000}};
 }
 
 std::string text_at(const json::value& value, std::string_view key) {

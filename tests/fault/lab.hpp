@@ -13,8 +13,10 @@
 
 namespace weighlock::fault {
 
-// Milliseconds by phase. The tight ones are below Imposter::kFreeze, and wide enough for a crowded machine; that of the
-// save covers the inspection too, on a disk that all cases share, and is tight only where the save is what fails.
+// Milliseconds by phase. Patient ones are never reached, but by what is tried again until its deadline (resume,
+// restore). Tight ones are for faults that last until the deadline: below Imposter::kFreeze, and wide enough for a
+// crowded machine; that of the save covers the inspection too, on a disk that all cases share, and is tight only where
+// the save is what fails.
 json::object patient_deadlines();
 json::object tight_deadlines(bool tight_save = false);
 

@@ -81,7 +81,7 @@ class Run {
       good_update(2);
     }
     const std::optional<std::size_t> refuse_at = place_in_script();
-    put(harmless(case_.fault) ? patient_deadlines() : tight_deadlines(row_.trainer));
+    put(silent(case_.fault) ? tight_deadlines(row_.trainer) : patient_deadlines());
     fleet_.lab().on_peers([&] {
       if (row_.trainer) peer().freeze_for = 2 * Milliseconds(tight_deadlines(true).at("save").as_int64());
       peer().arm(Plan{std::string(row_.route), case_.fault, case_.always}, refuse_at);

@@ -18,9 +18,9 @@ struct Row {
   std::string_view route;
   std::vector<std::string_view> phases;  // one of these is in the text when the fault had a consequence
   std::string_view pause_mode = "abort";
-  std::string_view evidence;  // "" = the default
-  bool first_update = false;  // the fault strikes the pair's first update: last good is the start model
-  bool stale_health = false;  // /ready stays 503 after the continue, until /health
+  std::string_view evidence = {};  // "" = the default
+  bool first_update = false;       // the fault strikes the pair's first update: last good is the start model
+  bool stale_health = false;       // /ready stays 503 after the continue, until /health
   bool trainer = false;
 };
 

@@ -169,7 +169,8 @@ class ProcessTest(unittest.TestCase):
     def test_second_gateway_on_one_state_directory_refuses_to_start(self):
         self.gateway()
         second = subprocess.run([os.path.join(BUILD, "weighlock"), "serve", "--host", "127.0.0.1", "--port", "0", "--state-dir",
-                                 self.path("state")], env={**os.environ, "WEIGHLOCK_ADMIN_API_KEY": KEY}, capture_output=True, timeout=20)
+                                 self.path("state")], env={**os.environ, "WEIGHLOCK_ADMIN_API_KEY": KEY}, capture_output=True,
+                                timeout=20)
         self.assertNotEqual(second.returncode, 0)
         self.assertIn(self.path("state").encode(), second.stderr)
 

@@ -48,7 +48,8 @@ if [ -e "$env_dir" ] && [ ! -f "$env_dir/pyvenv.cfg" ] && [ -n "$(ls -A "$env_di
 fi
 free_kib=$(df -Pk "$(dirname "$env_dir")" | awk 'NR==2 {print $4}')
 if [ "$free_kib" -lt $((10 * 1024 * 1024)) ]; then
-  say "$((free_kib / 1024)) MiB are free beside $env_dir, 10240 are needed; free some, or name another disk in WEIGHLOCK_ENGINES_ENV"
+  say "$((free_kib / 1024)) MiB are free beside $env_dir, 10240 are needed; free some," \
+    "or name another disk in WEIGHLOCK_ENGINES_ENV"
   exit 1
 fi
 

@@ -16,12 +16,35 @@ constexpr std::string_view kFaultNames[] = {"refuse",      "lose_request",   "la
                                             "slow_store",  "digest_fail",    "slow_journal"};
 static_assert(std::size(kFaultNames) == kFaults);
 
-constexpr std::string_view kStepNames[] = {
-    "surveying",         "surveyed",       "pausing",      "paused",        "labelling",      "loading",
-    "labelling_version", "flushing",       "verifying",    "repausing",     "judged",         "barrier",
-    "heal_reading",      "heal_pausing",      "heal_labelling", "heal_loading", "heal_emptying", "heal_reloading", "heal_labelling_version",
-    "heal_flushing",     "heal_verifying", "former_label", "resuming",      "resume_waiting", "checking",
-    "flushing_after",    "probing",        "fencing",      "done"};
+constexpr std::string_view kStepNames[] = {"surveying",
+                                           "surveyed",
+                                           "pausing",
+                                           "paused",
+                                           "labelling",
+                                           "loading",
+                                           "labelling_version",
+                                           "flushing",
+                                           "verifying",
+                                           "repausing",
+                                           "judged",
+                                           "barrier",
+                                           "heal_reading",
+                                           "heal_pausing",
+                                           "heal_labelling",
+                                           "heal_loading",
+                                           "heal_emptying",
+                                           "heal_reloading",
+                                           "heal_labelling_version",
+                                           "heal_flushing",
+                                           "heal_verifying",
+                                           "former_label",
+                                           "resuming",
+                                           "resume_waiting",
+                                           "checking",
+                                           "flushing_after",
+                                           "probing",
+                                           "fencing",
+                                           "done"};
 
 static_assert(std::size(kStepNames) == kSteps);
 

@@ -22,7 +22,7 @@ constexpr std::int64_t kTimeSlackMs = 120'000;
 int quorum_needed(const protocol::Policy& policy, int members) {
   int needed = (members + 1) / 2;
   if (policy.quorum.kind == protocol::Quorum::Kind::all) needed = members;
-  if (policy.quorum.kind == protocol::Quorum::Kind::count) needed = std::min(policy.quorum.count, members);
+  if (policy.quorum.kind == protocol::Quorum::Kind::count) needed = policy.quorum.count;
   if (policy.on_failure == protocol::OnFailure::rollback_all) needed = members;
   return std::max(needed, 1);
 }
@@ -296,7 +296,8 @@ void Invariants::check_quorum_at_end(const protocol::Update& update) {
     }
   }
   const auto counted = needed_at_commit_.find(update.id);
-  const int needed = counted != needed_at_commit_.end() ? counted->second : quorum_needed(update.policy, members_of(update));
+  const int needed =
+      counted != needed_at_commit_.end() ? counted->second : quorum_needed(update.policy, members_of(update));
   if (ready < needed) {
     throw Violation{11,
                     fmt::format("update {} is {} with {} of {} ready", update.id, name(update.state), ready, needed)};

@@ -124,7 +124,7 @@ class Invariants {
   std::map<protocol::CallId, std::string> call_worker_;
   std::map<std::string, PairBook> pairs_;
   std::map<std::pair<protocol::UpdateId, std::string>, int>
-      intents_;                                                 // (update, worker + operation) -> durable less used
+      intents_;  // (update, worker + operation) -> durable less used
   // The count is fixed by the commit: a member lost before its load stays out of it, also if its catch-up loads later.
   std::map<protocol::UpdateId, int> needed_at_commit_;
   std::set<std::pair<protocol::UpdateId, std::string>> loads_;  // (update, worker): a load was sent

@@ -1,8 +1,8 @@
 // Every request between the gateway and the engines: how it travels, what the caller sees, and what it can't know.
 //
-// The one assumption (protocol.md section 5): what was sent on a connection that was reset isn't delivered after a later
-// connection was answered. So one barrier isn't enough (what was reset may slip in behind it while it waits): like a real
-// dialect, a barrier here asks twice.
+// The one assumption (protocol.md section 5): what was sent on a connection that was reset isn't delivered after a
+// later connection was answered. So one barrier isn't enough (what was reset may slip in behind it while it waits):
+// like a real dialect, a barrier here asks twice.
 #pragma once
 
 #include <cstdint>
@@ -70,8 +70,8 @@ class Network {
   std::deque<Engine> engines_;
   std::unordered_map<std::string, std::size_t> by_url_;
   std::unordered_map<protocol::CallId, Flight> flights_;  // never iterated in a way that decides anything
-  std::vector<std::uint64_t> last_answered_;              // per engine: number of the latest connection that was answered
-  std::vector<Instant> cut_until_;             // per engine: no route
+  std::vector<std::uint64_t> last_answered_;  // per engine: number of the latest connection that was answered
+  std::vector<Instant> cut_until_;            // per engine: no route
   std::uint64_t next_number_ = 1;
   std::size_t telling_ = 0;  // answers on their way
 };

@@ -18,6 +18,7 @@ DialectTraits sglang_traits(Random& random) {
   traits.pause_modes = {PauseMode::abort, PauseMode::keep, PauseMode::retract};
   traits.load_sets_label = true;
   traits.load_flushes = true;
+  traits.load_barrier_needs_pause = random.chance(500);  // true of the real one; false also drawn: both must hold
   traits.missing_directory_harmless = true;
   traits.evidence_best = Evidence::spot;
   traits.barriers = {OperationKind::load, OperationKind::set_label, OperationKind::flush, OperationKind::pause,

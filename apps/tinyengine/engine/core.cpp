@@ -42,6 +42,7 @@ void Core::generate(std::shared_ptr<Generation> generation) {
     end(generation, Finish::died);
     return;
   }
+  generation->arrival = ++arrivals_;
   waiting_.push_back(std::move(generation));
   wake();
 }
@@ -160,8 +161,8 @@ std::size_t Core::abort(const std::function<bool(const Generation&)>& which) {
   return ended.size();
 }
 
-std::size_t Core::abort_all() {
-  return abort([](const Generation&) { return true; });
+std::size_t Core::abort_arrived(std::uint64_t count) {
+  return abort([count](const Generation& generation) { return generation.arrival <= count; });
 }
 
 void Core::retract_all() {

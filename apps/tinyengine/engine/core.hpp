@@ -45,7 +45,8 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // The following belong inside operations, where no step is under way.
   std::size_t abort(const std::function<bool(const Generation&)>& which);
-  std::size_t abort_all();
+  // Those that had come when `arrivals()` was `count`: an abort ends nothing that is sent after it.
+  std::size_t abort_arrived(std::uint64_t count);
   void retract_all();
   void set_hold(Hold hold);
   void clear_prefixes() { prefixes_.clear(); }
@@ -61,11 +62,13 @@ class Core : public std::enable_shared_from_this<Core> {
   // Frozen, nothing starts and nothing that is under way ends, as when the process got SIGSTOP.
   void freeze() { frozen_ = true; }
   void thaw();
+  void when_thawed(std::function<void()> then);  // at once unless frozen
   void die();
 
   bool dead() const { return dead_; }
   bool frozen() const { return frozen_; }
   Hold hold() const { return hold_; }
+  std::uint64_t arrivals() const { return arrivals_; }
   std::size_t running() const { return running_.size(); }
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t cached_prefixes() const { return prefixes_.entries(); }
@@ -83,8 +86,7 @@ class Core : public std::enable_shared_from_this<Core> {
     std::function<void()> dropped;
   };
 
-  void wake();                                   // goes on, from a fresh stack
-  void when_thawed(std::function<void()> then);  // at once unless frozen
+  void wake();  // goes on, from a fresh stack
   void go_on();
   void start_operation();
   void admit();
@@ -107,6 +109,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::vector<std::function<void()>> thawed_;
   std::function<void()> current_dropped_;  // of the operation under way
   Hold hold_ = Hold::none;
+  std::uint64_t arrivals_ = 0;
   bool busy_ = false;
   bool wake_posted_ = false;
   bool frozen_ = false;

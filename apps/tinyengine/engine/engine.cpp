@@ -219,6 +219,9 @@ void Engine::handle_tiny(const HttpRequest& request, std::string_view path, cons
   } else if (action == "POST thaw" && alive()) {
     core_->thaw();
     ok();
+  } else if (action == "POST kill_core" && alive()) {
+    ok();
+    front_->core_killed();
   } else if (action == "POST kill") {
     ok();
     die_later(kReplyFirst);

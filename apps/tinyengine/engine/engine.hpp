@@ -9,6 +9,7 @@
 //   GET    /_tiny/state    what is true inside, whatever the API tells
 //   POST   /_tiny/freeze, /_tiny/thaw    the scheduler or core alone, as SIGSTOP does; HTTP goes on
 //   POST   /_tiny/kill, /_tiny/restart
+//   POST   /_tiny/kill_core              the scheduler or core alone, as SIGKILL does; HTTP ends when it has noticed
 #pragma once
 
 #include <memory>

@@ -43,6 +43,8 @@ class Front {
   virtual void handle(Call call, Reply reply) = 0;
   virtual bool is_load(const Call& call) const = 0;
   virtual bool paused() const = 0;
+  // The process that computes was killed by a signal; the HTTP process finds out in its own time.
+  virtual void core_killed() = 0;
   // The label and directory that the engine tells; SGLang's can differ from what it serves.
   virtual std::string told_label() const = 0;
   virtual std::string told_directory() const = 0;

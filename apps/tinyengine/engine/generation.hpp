@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -48,6 +49,7 @@ struct Generation {
   std::vector<VersionSpan> spans;
   std::size_t cached_tokens = 0;
   std::size_t retractions = 0;
+  std::uint64_t arrival = 0;  // counted by the core, from 1 on
   KvCache cache;
   std::optional<Finish> finish;
 

@@ -52,6 +52,12 @@ std::string sglang_failure(const CheckpointFailure& failure, const std::string& 
         "with '-' or '.' and the maximum length is 96: '{}'..",
         directory);
   }
+  if (failure.kind == Kind::missing_shard) {
+    return fmt::format(
+        "Failed to get weights iterator: model.safetensors.index.json references {} shard file(s) missing from {}: "
+        "['{}'].",
+        failure.missing, directory, failure.file);
+  }
   return fmt::format("Failed to get weights iterator: Cannot find any model weights with `{}`.", directory);
 }
 
@@ -85,6 +91,7 @@ std::string apply_as_vllm(const Llama& served, std::vector<Tensor> tensors, cons
     if (!spec && served.shape().tied && name == "lm_head.weight") continue;
     if (!spec) {
       dirt.loaders_lost = true;
+      dirt.copies_readable = false;
       const std::string inner = name.starts_with("model.") ? name.substr(6) : name;
       return fmt::format("There is no module or parameter named '{}' in LlamaModel", inner.substr(0, inner.rfind('.')));
     }
@@ -115,7 +122,7 @@ LoadReport load_as_sglang(const Llama& served, const LoadRequest& request) {
     report.text = content.failure->text;
     return report;
   }
-  if (content.failure && content.failure->kind != Kind::missing_shard) {
+  if (content.failure) {
     report.text = sglang_failure(*content.failure, request.directory);
     return report;
   }

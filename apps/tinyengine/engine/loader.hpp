@@ -15,7 +15,7 @@ namespace weighlock::tiny {
 // What a failed reload has left inside a vLLM worker.
 struct Dirt {
   bool torn = false;            // kernel tensors are away: the first request kills the engine
-  bool copies_readable = true;  // false: /weight_checker answers 500, too
+  bool copies_readable = true;  // false: /weight_checker answers 500, too. true proves nothing
   bool loaders_lost = false;    // after an unknown tensor: only a load without tensors brings them back
   bool shape_lost = false;      // after a wrong shape: every later load fails the same way, until a restart
 };

@@ -13,7 +13,8 @@ struct EngineTimings {
   Milliseconds pause_poll{1000};      // SGLang looks once a second whether the aborted requests have ended
   Milliseconds health_poll{1000};     // SGLang's /health takes at least so long
   Milliseconds health_limit{20'000};  // ... and gives up after so long
-  Milliseconds sglang_death{5400};    // from the fatal load to the closed connection
+  Milliseconds sglang_death{5700};    // from the fatal load to the closed connection
+  Milliseconds sglang_killed{6500};   // from the end of the scheduler by a signal to the closed connections
   Milliseconds vllm_death{100};       // 503 for so long, then refused
   Milliseconds hub_lookup{2000};      // vLLM asks a hub about a directory that isn't there
   Milliseconds server_info{2800};     // vLLM collects its environment
@@ -25,8 +26,8 @@ struct EngineTimings {
       return Milliseconds{static_cast<std::int64_t>(static_cast<double>(m.count()) * factor)};
     };
     EngineTimings t = *this;
-    for (Milliseconds* m : {&t.pause_poll, &t.health_poll, &t.health_limit, &t.sglang_death, &t.vllm_death,
-                            &t.hub_lookup, &t.server_info}) {
+    for (Milliseconds* m : {&t.pause_poll, &t.health_poll, &t.health_limit, &t.sglang_death, &t.sglang_killed,
+                            &t.vllm_death, &t.hub_lookup, &t.server_info}) {
       *m = by(*m);
     }
     return t;

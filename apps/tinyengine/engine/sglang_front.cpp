@@ -130,7 +130,7 @@ void SglangFront::pause(const Call&, const json::value& body, const Reply& reply
   }
   paused_ = true;
   if (*mode == "abort") {
-    abort_until_idle(reply);
+    await_idle(resumes_, reply);
     return;
   }
   // Told to the scheduler, not asked: the answer doesn't wait.
@@ -141,19 +141,53 @@ void SglangFront::pause(const Call&, const json::value& body, const Reply& reply
   reply.send_json(200, json::object{{"message", "Generation paused successfully."}, {"status", "ok"}});
 }
 
-void SglangFront::abort_until_idle(const Reply& reply) {
-  if (readers_ == 0) {
+// Whether the caller still listens or not. It ends with the next continue: what runs after that is not its business.
+void SglangFront::await_idle(std::uint64_t pause, const Reply& reply) {
+  if (readers_ == 0 || pause != resumes_) {
     reply.send_json(200, json::object{{"message", "Generation paused successfully."}, {"status", "ok"}});
     return;
   }
-  context_.core->submit_quick([core = context_.core.get()] { core->abort_all(); });
-  context_.loop.after(context_.settings.timings.pause_poll, [front = weak_from_this(), reply] {
-    if (const auto alive = front.lock()) alive->abort_until_idle(reply);
+  abort_soon();
+  context_.loop.after(context_.settings.timings.pause_poll, [front = weak_from_this(), pause, reply] {
+    if (const auto alive = front.lock()) alive->await_idle(pause, reply);
   });
+}
+
+void SglangFront::abort_soon() {
+  abort_limit_ = context_.core->arrivals();
+  if (std::exchange(abort_pending_, true)) return;
+  context_.loop.after(context_.settings.timings.pause_poll / 2, [weak = weak_from_this()] {
+    const auto alive = weak.lock();
+    if (!alive) return;
+    alive->context_.core->when_thawed([weak] {
+      const auto front = weak.lock();
+      if (!front || front->context_.core->dead()) return;
+      front->abort_pending_ = false;
+      front->context_.core->submit_quick(
+          [core = front->context_.core.get(), limit = front->abort_limit_] { core->abort_arrived(limit); });
+      for (const auto& then : std::exchange(front->after_abort_, {})) front->when_abort_is_done(then);
+    });
+  });
+}
+
+// Inside an operation, which may have come before the abort's own.
+void SglangFront::when_abort_is_done(std::function<void()> then) {
+  if (abort_pending_) {
+    after_abort_.push_back(std::move(then));
+    return;
+  }
+  context_.core->abort_arrived(abort_limit_);
+  then();
+}
+
+void SglangFront::submit_abort() {
+  Core* core = context_.core.get();
+  core->submit_quick([core, limit = core->arrivals()] { core->abort_arrived(limit); });
 }
 
 void SglangFront::resume(const Call&, const json::value&, const Reply& reply) {
   paused_ = false;
+  ++resumes_;
   context_.core->submit_quick([core = context_.core.get()] { core->set_hold(Hold::none); });
   admit_blocked();
   reply.send_json(200, json::object{{"message", "Generation continued successfully."}, {"status", "ok"}});
@@ -167,9 +201,7 @@ void SglangFront::update_from_disk(const Call& call, const json::value& body, co
     return;
   }
   context_.log.load_begins(call.log_number);
-  if (find_bool(body, "abort_all_requests").value_or(false)) {
-    context_.core->submit_quick([core = context_.core.get()] { core->abort_all(); });
-  }
+  if (find_bool(body, "abort_all_requests").value_or(false)) submit_abort();
   if (paused_) {
     load(call, body, reply, [] {});
     return;
@@ -215,21 +247,25 @@ void SglangFront::load(const Call& call, const json::value& body, const Reply& r
   const Milliseconds delay = context_.settings.timings.load + call.load_delay;
   context_.core->submit(
       [front = self(), delay, directory, loader, body, reply, finished](Core::Done done) {
-        front->context_.core->load(delay, directory, loader,
-                                   [front, body, reply, finished, done](const LoadReport& report) {
-                                     front->context_.log.load_ends();
-                                     front->loaded(body, report, reply);
-                                     done();
-                                     finished();
-                                   });
+        const auto then = [front, body, reply, finished, done](const LoadReport& report) {
+          front->context_.log.load_ends();
+          front->loaded(body, report, reply);
+          done();
+          finished();
+        };
+        front->when_abort_is_done(
+            [front, delay, directory, loader, then] { front->context_.core->load(delay, directory, loader, then); });
       },
-      [front = self(), reply] { front->hold(reply); });
+      [front = self(), reply] {
+        front->after_abort_.clear();
+        front->hold(reply);
+      });
 }
 
 void SglangFront::loaded(const json::value& body, const LoadReport& report, const Reply& reply) {
   if (report.fatal) {
     hold(reply);
-    scheduler_died();
+    scheduler_died(context_.settings.timings.sglang_death);
     return;
   }
   if (!report.ok) {
@@ -258,9 +294,13 @@ void SglangFront::loaded(const json::value& body, const LoadReport& report, cons
                              : "Succeeded to update model weights."));
 }
 
-void SglangFront::scheduler_died() {
+void SglangFront::scheduler_died(Milliseconds until_closed) {
   context_.core->die();
-  context_.die(context_.settings.timings.sglang_death);
+  context_.die(until_closed);
+}
+
+void SglangFront::core_killed() {
+  scheduler_died(context_.settings.timings.sglang_killed);
 }
 
 void SglangFront::update_label(const Call&, const json::value& body, const Reply& reply) {
@@ -271,9 +311,8 @@ void SglangFront::update_label(const Call&, const json::value& body, const Reply
                      "should be a valid string'}"));
     return;
   }
-  const bool abort = find_bool(body, "abort_all_requests").value_or(true);
-  ask_core(reply, [front = self(), label = std::string(*version), abort, reply] {
-    if (abort) front->context_.core->abort_all();
+  if (find_bool(body, "abort_all_requests").value_or(true)) submit_abort();
+  ask_core(reply, [front = self(), label = std::string(*version), reply] {
     front->context_.core->set_label(label);
     front->label_ = label;
     reply.send_json(200, json::object{{"success", true},
@@ -326,9 +365,12 @@ void SglangFront::abort_request(const Call&, const json::value& body, const Repl
   const std::string id(find_string(body, "rid").value_or(""));
   const bool all = find_bool(body, "abort_all").value_or(false);
   if (all || known_.contains(id)) {
-    context_.core->submit_quick([core = context_.core.get(), id, all] {
+    Core* core = context_.core.get();
+    core->submit_quick([core, id, all, limit = core->arrivals()] {
       // The scheduler matches by prefix: "a" also ends "ab".
-      core->abort([&](const Generation& generation) { return all || generation.request.id.starts_with(id); });
+      core->abort([&](const Generation& generation) {
+        return generation.arrival <= limit && (all || generation.request.id.starts_with(id));
+      });
     });
   }
   reply.send_empty(200);

@@ -19,6 +19,7 @@ class SglangFront final : public Front, public std::enable_shared_from_this<Sgla
 
   void handle(Call call, Reply reply) override;
   bool is_load(const Call& call) const override { return call.path == "/update_weights_from_disk"; }
+  void core_killed() override;
   bool paused() const override { return paused_; }
   std::string told_label() const override { return label_; }
   std::string told_directory() const override { return directory_; }
@@ -45,12 +46,15 @@ class SglangFront final : public Front, public std::enable_shared_from_this<Sgla
   void update_label(const Call&, const json::value& body, const Reply&);
   void flush(const Call&, const json::value& body, const Reply&);
   void abort_request(const Call&, const json::value& body, const Reply&);
-  void abort_until_idle(const Reply& reply);
+  void await_idle(std::uint64_t pause, const Reply& reply);
+  void abort_soon();
+  void submit_abort();  // of what has arrived by now
+  void when_abort_is_done(std::function<void()> then);
   void run_writer();
   void load(const Call& call, const json::value& body, const Reply& reply, std::function<void()> finished);
   void loaded(const json::value& body, const LoadReport& report, const Reply& reply);
   void flush_when_idle(Instant deadline, const Reply& reply);
-  void scheduler_died();
+  void scheduler_died(Milliseconds until_closed);
 
   // sglang_reads.cpp: what is asked without changing anything
   void health(const Call&, const json::value& body, const Reply&);
@@ -81,6 +85,12 @@ class SglangFront final : public Front, public std::enable_shared_from_this<Sgla
 
   FrontContext context_;
   bool paused_ = false;
+  std::uint64_t resumes_ = 0;  // a pause ends with the next of them, also for whom it still waits
+  // An abort pause ends running requests a while after it was sent; a load that comes in between waits for that, inside
+  // the scheduler.
+  std::uint64_t abort_limit_ = 0;  // Core::arrivals() at the latest abort
+  bool abort_pending_ = false;
+  std::vector<std::function<void()>> after_abort_;  // the load that waits, in its turn: the core does nothing else
   bool unhealthy_ = false;
   bool flushing_ = false;
   std::string label_ = "default";

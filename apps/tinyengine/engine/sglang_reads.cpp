@@ -1,5 +1,6 @@
 // SGLang's routes that change nothing.
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 
 #include "tinyengine/engine/checksums.hpp"
@@ -12,8 +13,10 @@ constexpr std::size_t kRowsMax = 100;  // truncate_size's default
 
 json::array floats(const std::vector<float>& values, std::size_t begin, std::size_t count) {
   json::array list;
-  for (std::size_t i = begin; i < std::min(begin + count, values.size()); ++i)
-    list.push_back(static_cast<double>(values[i]));
+  for (std::size_t i = begin; i < std::min(begin + count, values.size()); ++i) {
+    // JSON has no other numbers than finite ones.
+    list.push_back(std::isfinite(values[i]) ? json::value(static_cast<double>(values[i])) : json::value(nullptr));
+  }
   return list;
 }
 
@@ -50,7 +53,7 @@ void SglangFront::check_health(Instant deadline, const std::shared_ptr<bool>& an
 }
 
 void SglangFront::ready(const Call&, const json::value&, const Reply& reply) {
-  reply.send_empty(paused_ || unhealthy_ || context_.core->dead() ? 503 : 200);
+  reply.send_empty(paused_ || unhealthy_ ? 503 : 200);  // the HTTP process alone: it knows nothing of a dead scheduler
 }
 
 void SglangFront::model_info(const Call&, const json::value&, const Reply& reply) {
@@ -104,17 +107,17 @@ void SglangFront::server_info(const Call&, const json::value&, const Reply& repl
     info["internal_states"] = json::array{json::object{{"num_running_reqs", front->context_.core->running()}}};
     info["version"] = "0.5.23";
     info["frontend"] = "python";
-    info["startup_time"] = front->context_.start_time;
+    // Durations, in nanoseconds: all that is known of them is that no two starts have the same.
+    info["startup_time"] = json::object{{"tokenizer_e2e", std::llround(front->context_.start_time * 1e6)}};
     reply.send_json(200, info);
   });
 }
 
 void SglangFront::loads(const Call&, const json::value&, const Reply& reply) {
-  ask_core(reply, [front = self(), reply] {
-    const Core& core = *front->context_.core;
-    json::object row{{"dp_rank", 0}, {"num_running_reqs", core.running()}, {"num_waiting_reqs", core.waiting()}};
-    reply.send_json(200, json::object{{"loads", json::array{std::move(row)}}});
-  });
+  // From a snapshot, also while the scheduler is frozen: no barrier.
+  const Core& core = *context_.core;
+  json::object row{{"dp_rank", 0}, {"num_running_reqs", core.running()}, {"num_waiting_reqs", core.waiting()}};
+  reply.send_json(200, json::object{{"loads", json::array{std::move(row)}}});
 }
 
 void SglangFront::weights_by_name(const Call&, const json::value& body, const Reply& reply) {

@@ -1,55 +1,12 @@
-// SGLang's measured behaviour, over real sockets.
-#include <gtest/gtest.h>
-
-#include "tinyengine/testing/rig.hpp"
+// SGLang's measured behaviour, over real sockets: what it answers, and what a load leaves behind.
+#include "tinyengine/testing/sglang_fixture.hpp"
 
 namespace weighlock::tiny {
 namespace {
 
 using Ending = Answer::Ending;
-constexpr auto kEndless = R"({"text":"weighlock","sampling_params":{"max_new_tokens":4000,"ignore_eos":true}})";
-constexpr auto kShort =
-    R"({"text":"a longer prompt that is worth caching","sampling_params":{"max_new_tokens":12,"ignore_eos":true},"return_logprob":true})";
 
-class Sglang : public testing::Test {
- protected:
-  int start(EngineTimings timings = quick_timings(), std::string key = "", std::string admin = "") {
-    EngineSettings settings;
-    settings.dialect = DialectKind::sglang;
-    settings.model_directory = models("v1");
-    settings.api_key = std::move(key);
-    settings.admin_api_key = std::move(admin);
-    settings.timings = timings;
-    return rig.start(settings);
-  }
-  int start_slow() {  // a request of thousands of tokens stays running
-    EngineTimings timings = quick_timings();
-    timings.step_least = Milliseconds{4};
-    return start(timings);
-  }
-  Answer load(int port, const std::string& name, const std::string& version = "", const std::string& more = "") {
-    std::string body = R"({"model_path":")" + models(name) + "\"";
-    if (!version.empty()) body += R"(,"weight_version":")" + version + "\"";
-    return call(port, "POST", "/update_weights_from_disk", body + more + "}");
-  }
-  std::string state(int port, const std::string& member) {
-    return call(port, "GET", "/_tiny/state").text("/" + member);
-  }
-  std::string text_of(int port) { return call(port, "POST", "/generate", kShort).text("/text"); }
-  // What a fresh engine on that directory says.
-  std::string clean_text(const std::string& name) {
-    EngineSettings settings;
-    settings.model_directory = models(name);
-    settings.timings = quick_timings();
-    return text_of(rig.start(settings));
-  }
-  bool runs(int port, const std::string& count) {
-    return comes_true([&] { return state(port, "running") == count; });
-  }
-
-  TestModels& models = test_models();
-  Rig rig;
-};
+class Sglang : public SglangTest {};
 
 TEST_F(Sglang, a_good_update_serves_what_a_fresh_engine_serves) {
   const int port = start();
@@ -66,7 +23,7 @@ TEST_F(Sglang, a_good_update_serves_what_a_fresh_engine_serves) {
   EXPECT_EQ(info.text("/tokenizer_path"), models("v1"));
   EXPECT_EQ(call(port, "GET", "/v1/models").text("/data/0/id"), models("v2s")) << "the served name becomes the path";
   EXPECT_EQ(call(port, "GET", "/server_info").text("/model_path"), models("v1")) << "the start arguments stay";
-  EXPECT_EQ(call(port, "POST", "/generate", kShort).text("/meta_info/weight_version"), "2");
+  EXPECT_EQ(call(port, "POST", "/generate", kSglangShort).text("/meta_info/weight_version"), "2");
   EXPECT_EQ(state(port, "mixed"), "false");
 }
 
@@ -97,92 +54,15 @@ TEST_F(Sglang, pause_and_continue_want_a_body_and_a_known_mode) {
   EXPECT_EQ(call(port, "GET", "/get_weight_version").body, R"({"detail":"Not Found"})");
 }
 
-TEST_F(Sglang, an_abort_pause_ends_running_requests_with_what_they_have) {
-  const int port = start_slow();
-  auto running = call_later(port, "POST", "/generate", kEndless);
-  ASSERT_TRUE(runs(port, "1"));
-  EXPECT_TRUE(call(port, "POST", "/pause_generation", "{}").ok());
-  const Answer ended = running.get();
-  EXPECT_EQ(ended.text("/meta_info/finish_reason/type"), "abort");
-  EXPECT_EQ(ended.text("/meta_info/finish_reason/message"), "Aborted");
-}
-
-TEST_F(Sglang, a_request_during_a_pause_waits_and_gets_the_new_weights) {
-  const int port = start();
-  ASSERT_TRUE(call(port, "POST", "/pause_generation", "{}").ok());
-  auto waiting = call_later(port, "POST", "/generate", kShort);
-  EXPECT_EQ(call(port, "POST", "/generate", kShort, within(50)).ending, Ending::timeout);
-  ASSERT_TRUE(load(port, "v2", "2").ok());
-  ASSERT_TRUE(call(port, "POST", "/continue_generation", "{}").ok());
-  EXPECT_EQ(waiting.get().text("/text"), clean_text("v2"));
-  EXPECT_TRUE(runs(port, "0")) << "the one whose client had gone isn't served";
-}
-
-TEST_F(Sglang, in_place_with_a_running_request_and_a_flush_answers_400_with_new_weights) {
-  const int port = start_slow();
-  auto running = call_later(port, "POST", "/generate", kEndless);
-  ASSERT_TRUE(runs(port, "1"));
-  ASSERT_TRUE(call(port, "POST", "/pause_generation", R"({"mode":"in_place"})").ok());
-  const Answer answer = load(port, "v2", "3");
-  EXPECT_EQ(answer.status, 400);
-  EXPECT_EQ(answer.text("/message"),
-            "Weights were updated, but the cache was not flushed because requests are still running or queued. Retract "
-            "or finish "
-            "them, then call /flush_cache.");
-  EXPECT_EQ(state(port, "label"), "3");
-  EXPECT_EQ(state(port, "directory"), models("v2"));
-  EXPECT_EQ(call(port, "GET", "/model_info").text("/weight_version"), "default") << "the HTTP process was not told";
-  EXPECT_EQ(call(port, "GET", "/model_info").text("/model_path"), models("v1"));
-  EXPECT_EQ(call(port, "POST", "/flush_cache").body, "Flush cache failed.\n");
-  ASSERT_TRUE(call(port, "POST", "/continue_generation", "{}").ok());
-  EXPECT_EQ(call(port, "POST", "/abort_request", R"({"abort_all":true})").status, 200);
-  const Answer ended = running.get();
-  EXPECT_EQ(ended.text("/meta_info/weight_versions/0/version"), "default");
-  EXPECT_EQ(ended.text("/meta_info/weight_versions/1/version"), "3") << "it went on under the new weights";
-}
-
-TEST_F(Sglang, retracted_requests_let_the_flush_succeed_and_are_computed_anew) {
-  const int port = start_slow();
-  auto running = call_later(port, "POST", "/generate",
-                            R"({"text":"weighlock","sampling_params":{"max_new_tokens":200,"ignore_eos":true}})");
-  ASSERT_TRUE(runs(port, "1"));
-  ASSERT_TRUE(call(port, "POST", "/pause_generation", R"({"mode":"retract"})").ok());
-  EXPECT_TRUE(load(port, "v2", "2").ok());
-  EXPECT_EQ(call(port, "GET", "/flush_cache?timeout=0").status, 200);
-  ASSERT_TRUE(call(port, "POST", "/continue_generation", "{}").ok());
-  const Answer ended = running.get();
-  EXPECT_EQ(ended.text("/meta_info/num_retractions"), "1");
-  EXPECT_EQ(ended.text("/meta_info/finish_reason/type"), "length");
-  EXPECT_EQ(ended.text("/meta_info/weight_versions/1/version"), "2");
-}
-
-TEST_F(Sglang, an_update_outside_a_pause_waits_for_running_requests) {
-  const int port = start_slow();
-  auto running = call_later(port, "POST", "/generate",
-                            R"({"text":"w","sampling_params":{"max_new_tokens":150,"ignore_eos":true}})");
-  ASSERT_TRUE(runs(port, "1"));
-  EXPECT_TRUE(load(port, "v2", "2").ok());
-  EXPECT_EQ(running.wait_for(Milliseconds{1000}), std::future_status::ready);
-  EXPECT_EQ(running.get().text("/meta_info/weight_versions/0/version"), "default");
-}
-
-TEST_F(Sglang, abort_all_requests_lets_an_update_through_at_once) {
-  const int port = start_slow();
-  auto running = call_later(port, "POST", "/generate", kEndless);
-  ASSERT_TRUE(runs(port, "1"));
-  EXPECT_TRUE(load(port, "v2", "2", R"(,"abort_all_requests":true)").ok());
-  EXPECT_EQ(running.get().text("/meta_info/finish_reason/type"), "abort");
-}
-
 TEST_F(Sglang, without_a_flush_stale_prefixes_are_used) {
   const int port = start();
   const std::string old = text_of(port);
   ASSERT_TRUE(load(port, "v2", "2", R"(,"flush_cache":false)").ok());
-  const Answer stale = call(port, "POST", "/generate", kShort);
+  const Answer stale = call(port, "POST", "/generate", kSglangShort);
   EXPECT_NE(stale.text("/meta_info/cached_tokens"), "0");
   EXPECT_NE(stale.text("/meta_info/output_token_logprobs"), "");
   ASSERT_TRUE(call(port, "POST", "/flush_cache").ok());
-  const Answer fresh = call(port, "POST", "/generate", kShort);
+  const Answer fresh = call(port, "POST", "/generate", kSglangShort);
   EXPECT_EQ(fresh.text("/meta_info/cached_tokens"), "0");
   EXPECT_EQ(fresh.text("/text"), clean_text("v2"));
   EXPECT_NE(fresh.text("/meta_info/output_token_logprobs"), stale.text("/meta_info/output_token_logprobs"));
@@ -199,6 +79,13 @@ TEST_F(Sglang, a_missing_or_empty_directory_is_400_and_changes_nothing) {
   EXPECT_EQ(nothing.status, 400);
   EXPECT_EQ(nothing.text("/success"), "false");
   EXPECT_TRUE(nothing.text("/message").starts_with("Failed to get weights iterator: Cannot find any model weights"));
+  const Answer lost = load(port, "lost", "2");
+  EXPECT_EQ(lost.status, 400);
+  EXPECT_TRUE(lost.text("/message")
+                  .starts_with("Failed to get weights iterator: model.safetensors.index.json references 1 shard "
+                               "file(s) missing from " +
+                               models("lost")))
+      << lost.body;
   EXPECT_EQ(load(port, "v2", "2", R"(,"load_format":"dummy")").status, 400);
   EXPECT_EQ(state(port, "sha256"), before);
   EXPECT_EQ(call(port, "GET", "/model_info").text("/weight_version"), "default");
@@ -228,36 +115,30 @@ TEST_F(Sglang, half_a_checkpoint_and_a_wrong_shape_answer_200_and_serve_a_mix) {
   }
 }
 
-TEST_F(Sglang, health_hangs_in_a_pause_and_leaves_ready_at_503_until_it_succeeds) {
-  EngineTimings timings = quick_timings();
-  timings.health_limit = Milliseconds{60};
-  const int port = start(timings);
-  EXPECT_EQ(call(port, "GET", "/health").status, 200);
-  ASSERT_TRUE(call(port, "POST", "/pause_generation", "{}").ok());
-  EXPECT_EQ(call(port, "GET", "/health", "", within(30)).ending, Ending::timeout);
-  EXPECT_EQ(call(port, "GET", "/health").status, 503);
-  ASSERT_TRUE(call(port, "POST", "/continue_generation", "{}").ok());
-  EXPECT_EQ(call(port, "GET", "/ready").status, 503) << "the trap";
-  EXPECT_EQ(call(port, "GET", "/health").status, 200);
-  EXPECT_EQ(call(port, "GET", "/ready").status, 200);
+TEST_F(Sglang, of_a_tensor_in_two_files_the_one_whose_file_sorts_last_is_served) {
+  const int port = start();
+  EXPECT_TRUE(load(port, "stray", "2").ok());  // v2 in model.safetensors, v3 in old.safetensors
+  EXPECT_EQ(text_of(port), clean_text("v3"));
 }
 
-TEST_F(Sglang, server_info_queues_behind_a_load_and_the_http_process_answers_alone) {
+TEST_F(Sglang, an_unknown_tensor_is_left_out_and_a_file_without_tensors_moves_only_the_label) {
   const int port = start();
-  call(port, "POST", "/_tiny/freeze");
-  ASSERT_TRUE(call(port, "POST", "/pause_generation", "{}").ok()) << "nothing runs: no scheduler needed";
-  EXPECT_EQ(call(port, "POST", "/update_weights_from_disk",
-                 R"({"model_path":")" + models("v2") + R"(","weight_version":"2"})", within(30))
-                .ending,
-            Ending::timeout);
-  auto info = call_later(port, "GET", "/server_info");
-  EXPECT_EQ(call(port, "GET", "/server_info", "", within(30)).ending, Ending::timeout);
-  EXPECT_EQ(call(port, "GET", "/model_info").text("/weight_version"), "default");
-  EXPECT_EQ(call(port, "GET", "/ready").status, 503);
-  EXPECT_TRUE(call(port, "POST", "/continue_generation", "{}").ok());
-  call(port, "POST", "/_tiny/thaw");
-  EXPECT_TRUE(info.get().ok());
-  EXPECT_EQ(call(port, "GET", "/model_info").text("/weight_version"), "2") << "the abandoned load had run before";
+  EXPECT_TRUE(load(port, "extra", "2").ok());
+  EXPECT_EQ(text_of(port), clean_text("v2"));
+  EXPECT_TRUE(load(port, "empty", "3").ok());
+  EXPECT_EQ(call(port, "GET", "/model_info").text("/weight_version"), "3");
+  EXPECT_EQ(text_of(port), clean_text("v2"));
+}
+
+TEST_F(Sglang, nan_is_null_in_values_and_log_probabilities_and_health_is_200) {
+  const int port = start();
+  ASSERT_TRUE(load(port, "nan", "2").ok());
+  EXPECT_EQ(call(port, "POST", "/get_weights_by_name", R"({"name":"model.norm.weight"})").text("/0"), "null");
+  const Answer answer = call(port, "POST", "/generate", kSglangShort);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.text("/text"), "");
+  EXPECT_EQ(answer.text("/meta_info/output_token_logprobs/0/0"), "null");
+  EXPECT_EQ(call(port, "GET", "/health").status, 200);
 }
 
 TEST_F(Sglang, versions_are_strings_and_update_weight_version_moves_both_labels) {
@@ -267,17 +148,7 @@ TEST_F(Sglang, versions_are_strings_and_update_weight_version_moves_both_labels)
   EXPECT_EQ(call(port, "POST", "/update_weight_version", R"({"new_version":"7","abort_all_requests":false})").body,
             R"({"success":true,"message":"Weight version updated to 7","new_version":"7"})");
   EXPECT_EQ(call(port, "GET", "/model_info").text("/weight_version"), "7");
-  EXPECT_EQ(call(port, "POST", "/generate", kShort).text("/meta_info/weight_version"), "7");
-}
-
-TEST_F(Sglang, update_weight_version_aborts_requests_unless_told_not_to) {
-  const int port = start_slow();
-  auto running = call_later(port, "POST", "/generate", kEndless);
-  ASSERT_TRUE(runs(port, "1"));
-  EXPECT_TRUE(call(port, "POST", "/update_weight_version", R"({"new_version":"7","abort_all_requests":false})").ok());
-  EXPECT_EQ(state(port, "running"), "1");
-  EXPECT_TRUE(call(port, "POST", "/update_weight_version", R"({"new_version":"8"})").ok());
-  EXPECT_EQ(running.get().text("/meta_info/finish_reason/type"), "abort");
+  EXPECT_EQ(call(port, "POST", "/generate", kSglangShort).text("/meta_info/weight_version"), "7");
 }
 
 TEST_F(Sglang, weights_are_shown_by_name_row_by_row) {
@@ -323,9 +194,9 @@ TEST_F(Sglang, with_two_keys_control_routes_take_only_the_admin_key) {
 
 TEST_F(Sglang, logprobs_come_with_ids_and_prompt_logprobs_from_where_asked) {
   const int port = start();
-  const Answer answer = call(
-      port, "POST", "/generate",
-      R"({"input_ids":[50,51,52,53],"sampling_params":{"max_new_tokens":3,"ignore_eos":true},"return_logprob":true,"logprob_start_len":1,"top_logprobs_num":2})");
+  const Answer answer = call(port, "POST", "/generate",
+                             R"({"input_ids":[50,51,52,53],"sampling_params":{"max_new_tokens":3,"ignore_eos":true},)"
+                             R"("return_logprob":true,"logprob_start_len":1,"top_logprobs_num":2})");
   const auto& output = answer.json.at_pointer("/meta_info/output_token_logprobs").as_array();
   ASSERT_EQ(output.size(), 3u);
   EXPECT_LT(output[0].as_array()[0].as_double(), 0.0);
@@ -340,9 +211,9 @@ TEST_F(Sglang, logprobs_come_with_ids_and_prompt_logprobs_from_where_asked) {
 
 TEST_F(Sglang, a_stream_ends_with_done_and_says_what_the_whole_answer_says) {
   const int port = start();
-  const Answer stream = call(
-      port, "POST", "/generate",
-      R"({"text":"a longer prompt that is worth caching","stream":true,"sampling_params":{"max_new_tokens":12,"ignore_eos":true}})");
+  const Answer stream = call(port, "POST", "/generate",
+                             R"({"text":"a longer prompt that is worth caching","stream":true,)"
+                             R"("sampling_params":{"max_new_tokens":12,"ignore_eos":true}})");
   EXPECT_EQ(stream.status, 200);
   ASSERT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
   const std::size_t last = stream.body.rfind("data: {");

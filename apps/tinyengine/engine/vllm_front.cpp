@@ -104,6 +104,11 @@ void VllmFront::notice_death() {
   context_.die(context_.settings.timings.vllm_death);
 }
 
+void VllmFront::core_killed() {
+  context_.core->die();
+  notice_death();
+}
+
 const std::string& VllmFront::model_name() const {
   return context_.settings.served_model_name.empty() ? context_.settings.model_directory
                                                      : context_.settings.served_model_name;
@@ -174,10 +179,14 @@ void VllmFront::pause(const Call& call, const Reply& reply) {
   }
   const bool clear = query_flag(call.query, "clear_cache", true);
   ask_core(
-      reply, [front = self(), mode, clear, reply] { front->pause_now(mode, clear, reply); }, "pause generation");
+      reply,
+      [front = self(), mode, clear, arrived = context_.core->arrivals(), reply] {
+        front->pause_now(mode, clear, arrived, reply);
+      },
+      "pause generation");
 }
 
-void VllmFront::pause_now(const std::string& mode, bool clear, const Reply& reply) {
+void VllmFront::pause_now(const std::string& mode, bool clear, std::uint64_t arrived, const Reply& reply) {
   Core& core = *context_.core;
   const auto answer = [front = self(), clear, reply] {
     if (clear) {
@@ -187,7 +196,7 @@ void VllmFront::pause_now(const std::string& mode, bool clear, const Reply& repl
     }
     reply.send_json(200, json::object{{"status", "paused"}});
   };
-  if (mode == "abort") core.abort_all();
+  if (mode == "abort") core.abort_arrived(arrived);
   core.set_hold(mode == "keep" ? Hold::all : Hold::fresh);
   if (mode == "wait") {
     core.when_drained(answer);
@@ -237,8 +246,8 @@ void VllmFront::abort_requests(const Call& call, const Reply& reply) {
     reply.send(vllm_error(400, "Invalid JSON format"));
     return;
   }
-  ask_core(reply, [front = self(), reply] {
-    const std::size_t aborted = front->context_.core->abort_all();
+  ask_core(reply, [front = self(), arrived = context_.core->arrivals(), reply] {
+    const std::size_t aborted = front->context_.core->abort_arrived(arrived);
     reply.send_json(200, json::object{{"status", "aborted"}, {"aborted", aborted}});
   });
 }

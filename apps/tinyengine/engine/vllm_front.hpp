@@ -17,6 +17,7 @@ class VllmFront final : public Front, public std::enable_shared_from_this<VllmFr
 
   void handle(Call call, Reply reply) override;
   bool is_load(const Call& call) const override { return call.path == "/collective_rpc"; }
+  void core_killed() override;
   bool paused() const override { return context_.core->hold() != Hold::none; }
   std::string told_label() const override { return context_.core->label(); }
   std::string told_directory() const override { return context_.settings.model_directory; }
@@ -47,7 +48,8 @@ class VllmFront final : public Front, public std::enable_shared_from_this<VllmFr
   void reset_prefix_cache(const Call&, const Reply&);
   void abort_requests(const Call&, const Reply&);
   void server_info(const Call&, const Reply&);
-  void pause_now(const std::string& mode, bool clear, const Reply& reply);
+  // `arrived`: Core::arrivals() when the pause was sent.
+  void pause_now(const std::string& mode, bool clear, std::uint64_t arrived, const Reply& reply);
 
   // vllm_weights.cpp
   void collective_rpc(const Call&, const Reply&);

@@ -132,7 +132,8 @@ void VllmFront::check_weights(const std::string& action, const json::value& base
     return;
   }
   if (core.dirt().torn && !core.dirt().copies_readable) {
-    reply.send(vllm_error(500, worker_failed("Cannot copy out of meta tensor; no data!")));
+    reply.send(
+        vllm_error(500, "Call to compute_weight_checksums method failed: Cannot copy out of meta tensor; no data!"));
     return;
   }
   if (action == "reset") {

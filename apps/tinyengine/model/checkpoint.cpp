@@ -98,13 +98,14 @@ CheckpointContent read_checkpoint(const std::string& directory) {
       content.failure = CheckpointFailure{Kind::bad_file, std::string(kIndexName), named.error().text()};
       return content;
     }
-    for (const std::string& file : *named) {
-      if (!files.contains(file))
-        content.failure = CheckpointFailure{Kind::missing_shard, file, "named by the index, absent"};
+    std::vector<std::string> missing;
+    std::set_difference(named->begin(), named->end(), files.begin(), files.end(), std::back_inserter(missing));
+    if (!missing.empty()) {
+      content.failure =
+          CheckpointFailure{Kind::missing_shard, missing.front(), "named by the index, absent", missing.size()};
+      return content;
     }
-    std::set<std::string> kept;
-    std::set_intersection(files.begin(), files.end(), named->begin(), named->end(), std::inserter(kept, kept.end()));
-    files = std::move(kept);
+    files = *std::move(named);
   }
   for (const std::string& file : files) {
     if (Status read = read_file_tensors(root / file, content.tensors); !read) {

@@ -20,6 +20,7 @@ struct CheckpointFailure {
   Kind kind = Kind::bad_file;
   std::string file;  // base name, where one is to blame
   std::string text;
+  std::size_t missing = 0;  // shards that the index names and the directory lacks
 };
 
 struct CheckpointContent {
@@ -28,7 +29,7 @@ struct CheckpointContent {
 };
 
 // With an index: the files that it names, others ignored. Without: every *.safetensors file in the order of names, as
-// the loaders of SGLang and vLLM glob them. `missing_shard` is reported before any file is read.
+// the loaders of SGLang and vLLM glob them. With a `missing_shard` no file is read.
 CheckpointContent read_checkpoint(const std::string& directory);
 Result<ModelShape> read_shape(const std::string& directory);
 

@@ -85,8 +85,8 @@ Status apply(const Layer& layer, Loaded& loaded) {
     std::vector<std::string> given = values;
     if (secret) {
       Result<std::string> held = values.size() == 1
-                                       ? read_key(values.front())
-                                       : Result<std::string>(Error{ErrorCode::invalid_argument, "needs one path"});
+                                     ? read_key(values.front())
+                                     : Result<std::string>(Error{ErrorCode::invalid_argument, "needs one path"});
       if (!held) return wrap(fmt::format("{}: {}", layer.place, key), std::move(held).error());
       given = {*held};
     }

@@ -132,7 +132,8 @@ TEST(Vllm, state_is_read_behind_the_engine_core_and_a_barrier_does_so_on_a_fresh
     EXPECT_EQ(outcome.reading->model_path, "m/v1");
     EXPECT_TRUE(outcome.reading->paused);
     EXPECT_EQ(engine.routes()[0], "GET /is_paused");
-    EXPECT_EQ(engine.routes()[1], kind == barrier ? "GET /is_paused" : "GET /weight_info");  // asked again behind its own answer
+    EXPECT_EQ(engine.routes()[1],
+              kind == barrier ? "GET /is_paused" : "GET /weight_info");  // asked again behind its own answer
     EXPECT_EQ(engine.asked[0].fresh_connection, kind == barrier);
   }
 }

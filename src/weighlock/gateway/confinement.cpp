@@ -109,10 +109,11 @@ Status Confinement::check_host(const Url& url) const {
                     [&](const Range& r) { return inside(address->bytes, r.address, r.bits); }))
       return {};
   }
-  const char* hint = address_from(url.host) ? "" : " (names are listed by name; ranges hold for addresses only)";
-  return Error{ErrorCode::permission_denied,
-               fmt::format("{}: its host is not in worker_hosts; start the gateway with --worker-hosts ...,{}{}",
-                           url.text, url.host, hint)};
+  return Error{
+      ErrorCode::permission_denied,
+      fmt::format("{}: its host is not in worker_hosts; start the gateway with --worker-hosts ...,{}{}", url.text,
+                  url.host,
+                  address_from(url.host) ? "" : " (names are listed by name; ranges hold for addresses only)")};
 }
 
 bool Confinement::may_be_called(const SocketAddress& resolved) {

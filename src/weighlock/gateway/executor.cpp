@@ -90,7 +90,8 @@ void Executor::run(const Call& call) {
   task.operation = call.operation;
   task.credentials = parts_.credentials.of(call.worker);
   if (call.operation.kind == OperationKind::load_empty) task.operation.directory = empty_checkpoint_for(call.update);
-  if (call.operation.kind == OperationKind::verify) task.expectations = parts_.storage.expectations_of(call.operation.directory);
+  if (call.operation.kind == OperationKind::verify)
+    task.expectations = parts_.storage.expectations_of(call.operation.directory);
   std::unique_ptr<Conversation> conversation =
       call.dialect ? start_conversation(*call.dialect, std::move(task)) : start_identify(std::move(task.credentials));
   calls_[call.call] = parts_.engine_calls.start(url_of(call.worker), std::move(conversation), limits::kCallHardTimeout,
@@ -118,12 +119,13 @@ void Executor::run(const TriggerSave& save) {
   HttpCallOptions options;
   options.deadline = limits::kCallHardTimeout;
   options.fresh_connection = true;  // a save is never repeated, so a connection that may be dying is not good enough
-  saves_[save.call] = parts_.http.send(url_of(save.trainer), make_save_request(save.directory), options,
-                                       [this, alive = std::weak_ptr(alive_), id = save.call](HttpResult result) {
-                                         if (alive.expired() || saves_.erase(id) == 0) return;
-                                         SaveOutcome outcome = classify_save(result);
-                                         post(SaveEnded{id, kind_of(outcome.kind), std::move(outcome.text)});
-                                       });
+  saves_[save.call] =
+      parts_.http.send(url_of(save.trainer), make_save_request(save.directory), options,
+                       [this, alive = std::weak_ptr(alive_), id = save.call](HttpResult result) {
+                         if (alive.expired() || saves_.erase(id) == 0) return;
+                         SaveOutcome outcome = classify_save(result);
+                         post(SaveEnded{id, kind_of(outcome.kind), std::move(outcome.text), outcome.may_run});
+                       });
 }
 
 void Executor::in_storage(std::function<void()> job, std::function<void()> done) {

@@ -46,8 +46,8 @@ class Gateway {
   Status listen();
   int port() const;
 
-  // Takes no new update, undoes or finishes running ones (bounded by their restore deadlines), answers who waits, closes;
-  // then `stopped` runs once, with whether the journal and the sockets were closed in order.
+  // Takes no new update, undoes or finishes running ones (bounded by their restore deadlines), answers who waits,
+  // closes; then `stopped` runs once, with whether the journal and the sockets were closed in order.
   void stop(std::function<void(bool clean)> stopped);
 
  private:

@@ -1,3 +1,4 @@
+// long because every route group is seen through one started gateway.
 // The gateway as its clients see it: compatible and native routes over real sockets, with real files.
 #include "weighlock/gateway/gateway_fixture.hpp"
 

@@ -126,7 +126,8 @@ Failure read_pair_body(const json::value& value, const std::string& name, const 
   const json::object* object = value.if_object();
   if (!object) return bad("body", "must be an object");
   if (Failure failure = check_pair_name(name)) return failure;
-  if (Failure unknown = unknown_key(*object, "", {"mode", "save_path", "trainers", "workers", "lora", "settings", "new_lineage"}))
+  if (Failure unknown =
+          unknown_key(*object, "", {"mode", "save_path", "trainers", "workers", "lora", "settings", "new_lineage"}))
     return unknown;
   if (const json::value* fresh = object->if_contains("new_lineage")) {
     if (!fresh->is_bool()) return bad("new_lineage", "must be true or false");

@@ -1,9 +1,9 @@
 // The live read behind a worker's readiness URL: routers ask often, engines are asked rarely.
 //
-// The machine's word (the worker is `ready`) is what counts, and a read can only take it back: when the engine says that
-// it is paused, is another process than the one that was verified, has a label that isn't ours, refuses the connection,
-// or answers something that is no state. A read that has no answer within kReadAtMost takes nothing back: an engine
-// under load answers its router late and is as good as before, and what the machine said last stands.
+// The machine's word (the worker is `ready`) is what counts, and a read can only take it back: when the engine says
+// that it is paused, is another process than the one that was verified, has a label that isn't ours, refuses the
+// connection, or answers something that is no state. A read that has no answer within kReadAtMost takes nothing back:
+// an engine under load answers its router late and is as good as before, and what the machine said last stands.
 //
 // Thread rule: loop thread only. One read per worker at a time, shared by all who ask; its result holds for kFresh, and
 // only as long as what the machine knows of the worker's process and labels is what it was when the read began.

@@ -10,7 +10,9 @@
 namespace weighlock {
 namespace {
 
-std::string parent_of(const std::string& directory) { return directory.substr(0, directory.rfind('/')); }
+std::string parent_of(const std::string& directory) {
+  return directory.substr(0, directory.rfind('/'));
+}
 
 }  // namespace
 
@@ -127,7 +129,8 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
     if (Status inside = confine(path); !inside) return std::move(inside).error();
   }
   if (const Result<std::string> empty = store_.ensure_empty_checkpoint(seal.save_path); !empty)
-    log_warn("no empty checkpoint in '{}', which a vLLM may need to be healed: {}", seal.save_path, empty.error().text());
+    log_warn("no empty checkpoint in '{}', which a vLLM may need to be healed: {}", seal.save_path,
+             empty.error().text());
   const std::shared_ptr<Known> before = reference(seal.reference_directory, out.reference_reason);
   InspectOptions options;
   options.allow_layout_change = seal.allow_layout_change;

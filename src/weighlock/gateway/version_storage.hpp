@@ -3,8 +3,9 @@
 // Thread rule: blocking members on a pool, several at once; `expectations_of` from any thread. A `save_path` that this
 // host can't see is blind: trainers make the directories, nothing is inspected, and every sealed version says so.
 //
-// What clients named is confined to the storage roots here once more, with links followed: `permission_denied` names the
-// path. It is looked at before each use, so whoever can swap a directory for a link between look and use can get out.
+// What clients named is confined to the storage roots here once more, with links followed: `permission_denied` names
+// the path. It is looked at before each use, so whoever can swap a directory for a link between look and use can get
+// out.
 #pragma once
 
 #include <deque>
@@ -40,8 +41,8 @@ class VersionStorage {
   std::shared_ptr<const Expectations> expectations_of(const std::string& directory) const;
 
  private:
-  // Versions remembered of one place (the folder that they lie in): what a pair has in use must not be forgotten because
-  // others are busy. One is about a megabyte for a model of a thousand tensors.
+  // Versions remembered of one place (the folder that they lie in): what a pair has in use must not be forgotten
+  // because others are busy. One is about a megabyte for a model of a thousand tensors.
   static constexpr std::size_t kRememberedMax = 32;
 
   struct Known {
@@ -66,8 +67,8 @@ class VersionStorage {
   mutable std::mutex mutex_;  // all below
   std::map<std::string, std::shared_ptr<Known>> known_;
   std::map<std::string, std::deque<std::string>> order_;  // of known_ by place, oldest first
-  std::set<std::string> seen_;      // save paths that were visible once: later trouble is an error, not blindness
-  std::set<std::string> blind_;     // directories handed out blind
+  std::set<std::string> seen_;   // save paths that were visible once: later trouble is an error, not blindness
+  std::set<std::string> blind_;  // directories handed out blind
 };
 
 }  // namespace weighlock

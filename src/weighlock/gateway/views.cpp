@@ -99,6 +99,7 @@ json::object worker_view(const ViewContext& context, const Worker& worker) {
       worker.version && worker.version->lineage > 0 ? json::value(worker.version->version) : json::value(nullptr);
   out["incarnation"] = worker.incarnation;
   out["cause"] = cause_view(context, worker.cause);
+  if (worker.paused_by_other) out["paused_by"] = "other";
   return out;
 }
 

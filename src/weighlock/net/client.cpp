@@ -99,7 +99,8 @@ struct HttpClient::Implementation {
       if (settings.name_may_be_at && !numeric_address(asking->peer.host, 0))
         std::erase_if(addresses, [&](const SocketAddress& one) { return !settings.name_may_be_at(one); });
       if (addresses.empty()) {
-        const std::string text = fmt::format("host name '{}' leads only where nothing may be called", asking->peer.host);
+        const std::string text =
+            fmt::format("host name '{}' leads only where nothing may be called", asking->peer.host);
         return end(id, TransportError{Kind::resolve, !asking->sent_before, text});
       }
       asking->resolved = true;

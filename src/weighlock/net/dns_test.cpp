@@ -111,7 +111,8 @@ TEST_F(DnsTest, a_name_is_called_only_at_addresses_that_it_may_have) {
   const auto reached_without = [this](std::vector<std::string> refused) {
     use_client({.name_servers = names_.where(), .name_may_be_at = [refused](const SocketAddress& address) {
                   char text[INET_ADDRSTRLEN] = {};
-                  ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr, text, sizeof text);
+                  ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr, text,
+                              sizeof text);
                   return std::find(refused.begin(), refused.end(), text) == refused.end();
                 }});
     return ask("worker.test").get();

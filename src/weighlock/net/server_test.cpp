@@ -1,3 +1,4 @@
+// long because each way to break a request has its own short test.
 #include "weighlock/net/server.hpp"
 
 #include <chrono>

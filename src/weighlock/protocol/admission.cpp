@@ -28,6 +28,9 @@ std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
     return bad(fmt::format("workers: {} of at most {}", spec.workers.size(), limits::kWorkersPerPairMax));
   if (spec.trainer_urls.size() > limits::kTrainersPerPairMax)
     return bad(fmt::format("trainers: {} of at most {}", spec.trainer_urls.size(), limits::kTrainersPerPairMax));
+  const Quorum& quorum = spec.policy.quorum;
+  if (quorum.kind == Quorum::Kind::count && quorum.count > static_cast<int>(spec.workers.size()))
+    return bad(fmt::format("settings.quorum: {} of {} workers can never be met", quorum.count, spec.workers.size()));
   std::set<std::string> urls;
   for (const WorkerSpec& worker : spec.workers) {
     if (!urls.insert(worker.url).second) return bad(fmt::format("workers: {} is listed twice", worker.url));
@@ -147,6 +150,9 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
   const Pair& pair = it->second;
   if (!pair.removing.empty())
     return error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair));
+  if (pair.reconnect)
+    return error_of(ErrorCode::conflict,
+                    fmt::format("pair '{}' is being connected again; ask when that was answered", event.pair));
   if (event.lineage && *event.lineage != pair.lineage)
     return error_of(ErrorCode::superseded, fmt::format("pair '{}': lineage {} asked for, the present one is {}",
                                                        event.pair, *event.lineage, pair.lineage));

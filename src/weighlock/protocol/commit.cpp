@@ -1,6 +1,8 @@
 // COMMITTING, the decision point, and RESUMING, which it implies (protocol.md section 1).
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -77,7 +79,7 @@ void on_commit_durable(Context& context, const CommitDurable& event) {
   Pair& pair = context.pair_of(*update);
   update->committed = true;
   pair.committed = update->version;
-  pair.last_good = update->version;
+  pair.previous_good = std::exchange(pair.last_good, update->version);
   if (update->sealed) pair.bytes_last = update->sealed->bytes;
   if (update->sealed && update->sealed->blind) {
     // What was not seen can't be relied on to heal another worker with (storage.md, "Blind").

@@ -52,7 +52,8 @@ enum class SaveOutcomeKind { ok, failed, unknown, not_sent };
 struct SaveEnded {
   CallId call = 0;
   SaveOutcomeKind kind = SaveOutcomeKind::unknown;
-  std::string text;  // the rank's own words, or the transport's
+  std::string text;      // the rank's own words, or the transport's
+  bool may_run = false;  // a proxy gave up for it: the rank may be in its collective still
 };
 
 struct Prepared {

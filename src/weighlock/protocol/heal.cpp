@@ -72,9 +72,8 @@ void fail_heal(Context& context, Update& update, Target& target, CauseCode code,
   if (outcome.kind == OutcomeKind::unknown && code != CauseCode::needs_restart) code = CauseCode::load_unknown;
   if (target.verdict != Verdict::unknown)
     target.verdict = outcome.kind == OutcomeKind::unknown ? Verdict::unknown : Verdict::torn;
-  quarantine(
-      context, update, target,
-      context.cause(code, fmt::format("{}heal to {}: {}: {}", before, goal_name(*target.goal), step, words)));
+  quarantine(context, update, target,
+             context.cause(code, fmt::format("{}heal to {}: {}: {}", before, goal_name(*target.goal), step, words)));
 }
 
 void after_load(Context& context, Update& update, Target& target) {
@@ -166,6 +165,23 @@ void on_heal_paused(Context& context, Update& update, Target& target, const Outc
 }
 
 }  // namespace
+
+std::optional<VersionRef> heal_goal(Context& context, const Update& update, const Target& target) {
+  const std::optional<VersionRef> good = context.pair_of(update).last_good;
+  if (good && good->lineage == 0 && context.worker_of(target).start_path != good->directory) return std::nullopt;
+  return good;
+}
+
+void heal_or_quarantine(Context& context, Update& update, Target& target) {
+  if (const auto goal = heal_goal(context, update, target)) return start_heal(context, update, target, *goal);
+  const Pair& pair = context.pair_of(update);
+  const std::string why = pair.last_good ? fmt::format("it started from '{}', and only '{}' was inspected",
+                                                       context.worker_of(target).start_path, pair.last_good->directory)
+                                         : pair.rollback_reason;
+  const std::string before = target.cause ? target.cause->message + "; " : "";
+  quarantine(context, update, target,
+             context.cause(CauseCode::no_last_good, before + "nothing to heal it with: " + why));
+}
 
 // Begins with a reading: since the last one the process may have become another, and what follows would go to that one.
 void start_heal(Context& context, Update& update, Target& target, VersionRef goal) {

@@ -157,8 +157,7 @@ void lose_before_load(Context& context, Target& target, Verdict verdict, CauseCo
 
 // The decision that follows from what is known now (protocol.md section 3).
 void evaluate(Context& context, Update& update) {
-  launch(context, update);
-  const Tally t = tally(update);
+  Tally t = tally(update);
   const bool all_asked = update.policy.on_failure == OnFailure::rollback_all;
   const int needed = all_asked ? std::max(1, t.members + t.lost) : update.policy.quorum.needed(t.members);
   const auto fail = [&](ErrorCode code, std::string text) {
@@ -171,6 +170,8 @@ void evaluate(Context& context, Update& update) {
   const bool is_canary = update.batch + 1 < update.batches;
   if (is_canary && t.batch_failed)
     return fail(ErrorCode::canary_failed, "load: a canary was not verified; no other worker was loaded");
+  launch(context, update);  // only when nothing speaks against it
+  t = tally(update);
   if (t.batch_judged && is_canary) {
     ++update.batch;
     context.set_state(update, UpdateState::loading);
@@ -405,9 +406,10 @@ void on_load_timer(Context& context, Update& update) {
 
 void on_verify_timer(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
-    if (target.step != Step::verifying && target.step != Step::repausing) continue;
+    if (!in_pipeline(target.step)) continue;
+    const bool changing = target.call && target.step != Step::verifying;  // a pause or flush after a foreign continue
     context.give_up(target);
-    judge(context, target, Verdict::loaded, CauseCode::verify_failed,
+    judge(context, target, changing ? Verdict::unknown : Verdict::loaded, CauseCode::verify_failed,
           fmt::format("verify: no answer within {} ms", update.policy.deadlines.verify.count()));
   }
   evaluate(context, update);

@@ -2,7 +2,7 @@
 //
 // Pure: no I/O, no clock, no threads, no randomness. Driver (driver.hpp) runs it; nothing else calls `step`.
 // A (state, event) pair that can't happen is a bug: `step` reports it by a failed check in the simulator's builds
-// (WEIGHLOCK_STRICT_MACHINE) and by an `internal` error on the update otherwise.
+// (WEIGHLOCK_STRICT_MACHINE) and by a record `internal_error` otherwise; the phase's deadline then ends what waits.
 #pragma once
 
 #include "weighlock/core/operation.hpp"

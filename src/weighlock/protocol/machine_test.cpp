@@ -1,3 +1,4 @@
+// long because each rule of an update has its own short test.
 #include <algorithm>
 
 #include "weighlock/protocol/fixture_test.hpp"
@@ -381,6 +382,54 @@ TEST_F(MachineTest, vllm_that_fails_its_heal_gets_the_empty_load_and_then_the_go
   EXPECT_EQ(update(id).state, UpdateState::rolled_back);
   EXPECT_EQ(count(0, K::load_empty), 1);
   EXPECT_EQ(engine(0).label, "1");
+}
+
+TEST_F(MachineTest, engine_that_an_earlier_gateway_left_in_a_load_is_not_taken_for_ready) {
+  connect(2);
+  engine(1).label = "loading:other-7";
+  const UpdateId id = request(1);
+  EXPECT_EQ(update(id).targets.at(url(1)).role, Role::extra);
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(engine(1).label, "1");
+}
+
+TEST_F(MachineTest, quorum_that_the_members_cannot_reach_is_refused_before_anyone_is_paused) {
+  connect(3);
+  engine(1).label = "loading:other-7";
+  Policy three;
+  three.quorum = Quorum{Quorum::Kind::count, 3};
+  const UpdateId id = request(1, three);
+  EXPECT_EQ(update(id).state, UpdateState::aborted);
+  EXPECT_EQ(update(id).error->code, ErrorCode::quorum_lost);
+  EXPECT_EQ(count(0, K::pause), 0);
+}
+
+TEST_F(MachineTest, version_whose_digest_fails_after_the_commit_heals_nobody) {
+  connect(2);
+  request(1);
+  sealed.digest = "";
+  const UpdateId second = request(2);
+  post(DigestDone{second, Error{ErrorCode::storage_failed, "file 'a.safetensors' is cut short", nullptr}});
+  EXPECT_EQ(state().pairs.at("actor").committed->version, 2);
+  EXPECT_EQ(state().pairs.at("actor").last_good->version, 1);
+}
+
+TEST_F(MachineTest, rank_behind_a_proxy_that_gave_up_still_owns_its_engine) {
+  connect(1);
+  save_answers[trainer(1)] = SaveEnded{0, SaveOutcomeKind::unknown, "504", true};
+  EXPECT_EQ(update(request(1)).state, UpdateState::aborted);
+  save_answers.clear();
+  EXPECT_EQ(update(request(2)).error->code, ErrorCode::trainer_busy);
+}
+
+TEST_F(MachineTest, request_while_a_reconnect_waits_is_refused) {
+  connect(1);
+  request(41);
+  silence(0, K::load);
+  request(42);
+  connect(1);  // waits for v42, which is loading
+  EXPECT_EQ(request(43), UpdateId{});
+  EXPECT_EQ(replies.back().error->code, ErrorCode::conflict);
 }
 
 TEST_F(MachineTest, wrong_shape_in_vllm_needs_a_restart_and_is_not_healed) {

@@ -70,6 +70,23 @@ void fix_members(Context& context, Update& update) {
   update.members_fixed = true;
 }
 
+// What can't be met with the members that are there is refused before anyone is paused.
+std::optional<Error> refuse_quorum(const Update& update, const std::string& reasons) {
+  int members = 0;
+  int lost = 0;
+  for (const auto& [url, target] : update.targets) {
+    if (target.role != Role::member) continue;
+    ++(target.included ? members : lost);
+  }
+  const bool all_asked = update.policy.on_failure == OnFailure::rollback_all;
+  const int needed = all_asked ? members + lost : update.policy.quorum.needed(members);
+  if (members >= needed) return std::nullopt;
+  return Error{ErrorCode::quorum_lost,
+               fmt::format("pair '{}': v{}: {} workers are needed, and only {} of those that serve can be updated{}",
+                           update.pair, update.version.version, needed, members, reasons),
+               nullptr};
+}
+
 json::object describe_targets(const Update& update) {
   json::array list;
   for (const auto& [url, target] : update.targets) {
@@ -166,6 +183,8 @@ void pausing_survey_done(Context& context, Update& update) {
                 nullptr};
     return end_before_pause(context, update, UpdateState::rejected, std::move(error));
   }
+  if (auto error = refuse_quorum(update, reasons))
+    return end_before_pause(context, update, UpdateState::aborted, std::move(*error));
   context.record(RecordKind::targets, update, "", describe_targets(update));
   context.start_timer(
       update, "pause",

@@ -76,6 +76,10 @@ void on_leave_surveyed(Context& context, Update& update, Target& target);
 void on_restore_timer(Context& context, Update& update);
 
 // heal.cpp
+// What the worker may be healed with: the pair's last good. Before the first commit that is the model that it started
+// with itself; another engine's start model is not for it.
+std::optional<VersionRef> heal_goal(Context& context, const Update& update, const Target& target);
+void heal_or_quarantine(Context& context, Update& update, Target& target);
 void start_heal(Context& context, Update& update, Target& target, VersionRef goal);
 void on_heal_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
 void on_heal_retry(Context& context, Update& update, Target& target);

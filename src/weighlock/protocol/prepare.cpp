@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -218,6 +219,11 @@ void on_prepared(Context& context, const Prepared& event) {
   }
   update->directory_made = true;
   update->version.directory = *event.directory;
+  // Asked again: another pair with the same trainers may have begun a save while the directory was made.
+  const std::string busy = busy_trainers(context, context.pair_of(*update));
+  if (!busy.empty())
+    return end_before_pause(context, *update, UpdateState::rejected,
+                            about(*update, ErrorCode::trainer_busy, fmt::format("a save still runs on {}", busy)));
   trigger_saves(context, *update);
 }
 
@@ -229,11 +235,15 @@ void on_save_ended(Context& context, const SaveEnded& event) {
   const auto busy = context.state().busy.find(trainer);
   if (busy == context.state().busy.end() || busy->second.call != event.call) return;
   const TrainerBusy save = busy->second;
-  context.state().busy.erase(busy);
+  if (event.may_run) {
+    context.state().saves[event.call] = {pair_name, trainer};  // its own answer, or the collective's time-out, frees it
+  } else {
+    context.state().busy.erase(busy);
+  }
   Update* update = context.find_update(save.update);
   context.record(RecordKind::save_ended, pair_name, save.update, "",
                  {{"trainer", trainer}, {"ok", event.kind == SaveOutcomeKind::ok}, {"text", event.text}});
-  discard_if_last(context, save);
+  if (!event.may_run) discard_if_last(context, save);
   if (!update || update->state != UpdateState::preparing) return;
   for (Rank& rank : update->ranks) {
     if (rank.call != event.call) continue;
@@ -297,6 +307,19 @@ void on_sealed(Context& context, const Sealed& event) {
   begin_pausing(context, *update);
 }
 
+// Committed, and its files can't be trusted: no worker is healed with them any more.
+static void distrust_last_good(Context& context, const Update& update, const std::string& text) {
+  const auto it = context.state().pairs.find(update.pair);
+  if (it == context.state().pairs.end()) return;
+  Pair& pair = it->second;
+  if (!pair.last_good || !pair.last_good->same_version(update.version)) return;
+  pair.last_good = std::exchange(pair.previous_good, std::nullopt);
+  if (!pair.last_good)
+    pair.rollback_reason = fmt::format("the files of v{} can't be trusted: {}", update.version.version, text);
+  context.record(RecordKind::last_good, update, "",
+                 {{"directory", pair.last_good ? pair.last_good->directory : std::string()}, {"reason", text}});
+}
+
 void on_digest_done(Context& context, const DigestDone& event) {
   Update* update = context.find_update(event.update);
   if (!update) return;
@@ -317,10 +340,11 @@ void on_digest_done(Context& context, const DigestDone& event) {
     }
     return;
   }
-  // Bytes that changed or can't be read under a load are not what was inspected.
+  // Bytes that changed, or can't be read, are not what was inspected.
+  const std::string text = "digest: " + event.digest.error().text();
   if (update->state == UpdateState::loading || update->state == UpdateState::verifying)
-    begin_restoring(context, *update,
-                    about(*update, event.digest.error().code, "digest: " + event.digest.error().text()));
+    return begin_restoring(context, *update, about(*update, event.digest.error().code, text));
+  distrust_last_good(context, *update, text);
 }
 
 void end_before_pause(Context& context, Update& update, UpdateState state, Error error) {

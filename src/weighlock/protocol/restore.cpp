@@ -13,14 +13,6 @@ bool nothing_done(const Target& target) {
   return !target.pause_sent && !target.label_changed && !target.load_sent;
 }
 
-void heal_to_last_good(Context& context, Update& update, Target& target) {
-  const Pair& pair = context.pair_of(update);
-  if (pair.last_good) return start_heal(context, update, target, *pair.last_good);
-  const std::string before = target.cause ? target.cause->message + "; " : "";
-  quarantine(context, update, target,
-             context.cause(CauseCode::no_last_good, before + "nothing to heal it with: " + pair.rollback_reason));
-}
-
 void restore_target(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   if (target.step == Step::done) return;
@@ -37,7 +29,7 @@ void restore_target(Context& context, Update& update, Target& target) {
       target.cause && (target.cause->code == CauseCode::unreachable || target.cause->code == CauseCode::restarted);
   if (gone) return quarantine(context, update, target, *target.cause);
   if (target.verdict == Verdict::untouched) return start_former_label(context, update, target);
-  heal_to_last_good(context, update, target);
+  heal_or_quarantine(context, update, target);
 }
 
 void resume_everyone(Context& context, Update& update) {
@@ -83,10 +75,10 @@ void begin_leave(Context& context, Update& update) {
 void on_leave_surveyed(Context& context, Update& update, Target& target) {
   const Worker& worker = context.worker_of(target);
   const bool curable = target.reached && !(worker.cause && worker.cause->code == CauseCode::needs_restart);
-  const auto& last_good = context.pair_of(update).last_good;
-  if (curable && last_good) {
+  const std::optional<VersionRef> goal = heal_goal(context, update, target);
+  if (curable && goal) {
     target.pause_sent = worker.paused_by_us;
-    start_heal(context, update, target, *last_good);
+    start_heal(context, update, target, *goal);
   } else {
     target.step = Step::done;
   }

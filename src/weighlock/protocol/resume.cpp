@@ -47,7 +47,8 @@ void wait_and_retry(Context& context, Update& update, Target& target) {
 void mark_ready(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   const bool holds_it = update.committed.value_or(false) && target.verdict == Verdict::verified;
-  if (holds_it || (target.cause && target.cause->code == CauseCode::resume_failed)) target.cause.reset();  // it came back
+  if (holds_it || (target.cause && target.cause->code == CauseCode::resume_failed))
+    target.cause.reset();  // it came back
   target.step = Step::done;
   for (auto& [version, workers] : context.pair_of(update).spoiled) workers.erase(worker.url);
   context.set_worker(worker, WorkerState::ready);
@@ -149,14 +150,7 @@ void on_barrier(Context& context, Update& update, Target& target, const Outcome&
     target.tries = 0;
     return send_check(context, update, target);
   }
-  if (target.load_sent) {
-    const auto& last_good = context.pair_of(update).last_good;
-    if (last_good) return start_heal(context, update, target, *last_good);
-    const std::string before = target.cause ? target.cause->message + "; " : "";
-    return quarantine(context, update, target,
-                      context.cause(CauseCode::no_last_good,
-                                    before + "nothing to heal it with: " + context.pair_of(update).rollback_reason));
-  }
+  if (target.load_sent) return heal_or_quarantine(context, update, target);
   target.verdict = Verdict::untouched;
   start_former_label(context, update, target);
 }
@@ -216,11 +210,11 @@ void on_resume_call(Context& context, Update& update, Target& target, OperationK
       if (outcome.ok()) {
         target.label_changed = false;
         start_resume(context, update, target);
-      } else if (const auto& last_good = context.pair_of(update).last_good;
-                 last_good && context.worker_of(target).earlier.empty()) {
+      } else if (const auto goal = heal_goal(context, update, target);
+                 goal && context.worker_of(target).earlier.empty()) {
         target.cause = context.cause(CauseCode::label_failed,
                                      fmt::format("its former label could not be written back: {}", outcome.text));
-        start_heal(context, update, target, *last_good);
+        start_heal(context, update, target, *goal);
       } else {
         quarantine(context, update, target,
                    context.cause(CauseCode::label_failed, fmt::format("former label: {}", outcome.text)));

@@ -194,6 +194,8 @@ struct Pair {
   std::int64_t attempts = 0;
   std::optional<VersionRef> committed;
   std::optional<VersionRef> last_good;
+  std::optional<VersionRef>
+      previous_good;  // the last good before that: taken again if the last one's bytes turn out bad
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
   UpdateId active;

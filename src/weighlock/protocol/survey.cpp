@@ -18,12 +18,22 @@ void survey_ended(Context& context, Update& update) {
   if (update.state == UpdateState::pausing) return pausing_survey_done(context, update);
 }
 
+// A label of a load that has not ended; no engine starts with one.
+bool says_loading(const std::string& label) {
+  return label.starts_with("loading:");
+}
+
 void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
   const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
   worker.incarnation = reading.incarnation;
-  worker.start_label = reading.label;
+  if (says_loading(reading.label)) {
+    worker.labels = {
+        reading.label};  // ours went to the new process; what it started with is likely what the old one did
+  } else {
+    worker.start_label = reading.label;
+    worker.labels.clear();
+  }
   worker.start_path = reading.model_path;
-  worker.labels.clear();
   worker.earlier.clear();
   // A pause that was sent since the last reading may have reached the new process instead of the old one.
   worker.paused_by_us = reading.paused && worker.pause_since_read;
@@ -62,8 +72,15 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
   const bool is_new = !first && !reading.incarnation.empty() && reading.incarnation != worker.incarnation;
   if (first) {
     worker.incarnation = reading.incarnation;
-    worker.start_label = reading.label;
+    worker.start_label = says_loading(reading.label) ? "start" : reading.label;
     worker.start_path = reading.model_path;
+    if (says_loading(reading.label)) {
+      worker.labels = {reading.label};
+      context.set_worker(worker, WorkerState::quarantined,
+                         context.cause(CauseCode::load_unknown,
+                                       fmt::format("its label '{}' says that a load of an earlier gateway did not end",
+                                                   reading.label)));
+    }
   } else if (is_new) {
     note_new_incarnation(context, worker, reading);
   }

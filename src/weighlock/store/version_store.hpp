@@ -138,8 +138,8 @@ class VersionStore {
   Status discard(const std::string& save_path, const std::string& directory, bool sealed_too = false) const;
   Status mark_latest(const std::string& save_path, const std::string& directory) const;
 
-  // A checkpoint of no tensors in our own folder, made if it isn't there: vLLM puts its kernel tensors back when it loads
-  // it. Gives its directory.
+  // A checkpoint of no tensors in our own folder, made if it isn't there: vLLM puts its kernel tensors back when it
+  // loads it. Gives its directory.
   Result<std::string> ensure_empty_checkpoint(const std::string& save_path) const;
   static std::string empty_checkpoint_of(const std::string& save_path);
   Result<std::string> latest(const std::string& save_path) const;  // what LATEST says; `not_found` without one

@@ -65,7 +65,7 @@ SaveOutcome classify_save(const HttpResult& result) {
   const std::string words = words_of(response.body);
   std::string text = fmt::format("POST /save answered {}", response.status);
   text += words.empty() ? std::string(" without a word") : fmt::format(" \"{}\"", words);
-  if (is_a_proxys(response.status)) return {SaveKind::unknown, ErrorCode::unreachable, text};
+  if (is_a_proxys(response.status)) return {SaveKind::unknown, ErrorCode::unreachable, text, true};
   const ErrorCode code =
       response.status == 200 && !(body && body->is_object()) ? ErrorCode::bad_answer : ErrorCode::trainer_failed;
   return {SaveKind::failed, code, text};

@@ -28,6 +28,7 @@ struct SaveOutcome {
   SaveKind kind = SaveKind::unknown;
   ErrorCode code = ErrorCode::trainer_failed;  // when not ok
   std::string text;                            // the rank's own words, bounded and on one line; "" when ok
+  bool may_run = false;                        // a proxy's answer: the rank's call may go on
 };
 
 // Ok only for 200 with {"status":"success"}. Of other bodies only `status` and the words of an error are looked at.

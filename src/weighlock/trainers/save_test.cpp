@@ -11,14 +11,17 @@
 namespace weighlock {
 namespace {
 
-SaveOutcome answered(int status, std::string body) { return classify_save(HttpResponse{status, {}, std::move(body)}); }
+SaveOutcome answered(int status, std::string body) {
+  return classify_save(HttpResponse{status, {}, std::move(body)});
+}
 
 TEST(Save, request_is_the_recorded_one_to_the_byte) {
   const HttpRequest request = make_save_request("/shared/w/weight_update_v1");
   EXPECT_EQ(request.method, "POST");
   EXPECT_EQ(request.target, "/save");
-  EXPECT_EQ(request.body,
-            R"({"args": [{"type": "dataclass", "class_path": "areal.api.io_struct.SaveLoadMeta", "data": {"path": "/shared/w/weight_update_v1", "weight_format": "hf", "with_optim": false, "tokenizer": null, "processor": null, "base_model_path": null, "naive_distributed": false}}], "kwargs": {}})");
+  EXPECT_EQ(
+      request.body,
+      R"({"args": [{"type": "dataclass", "class_path": "areal.api.io_struct.SaveLoadMeta", "data": {"path": "/shared/w/weight_update_v1", "weight_format": "hf", "with_optim": false, "tokenizer": null, "processor": null, "base_model_path": null, "naive_distributed": false}}], "kwargs": {}})");
   EXPECT_EQ(request.body.size(), 280U);
   EXPECT_EQ(header(request.headers, "content-type"), "application/json");
   EXPECT_EQ(header(request.headers, "authorization"), "");
@@ -35,10 +38,17 @@ TEST(Save, request_stays_json_whatever_the_directory_is_called) {
 TEST(Save, is_ok_only_when_the_rank_says_success) {
   EXPECT_EQ(answered(200, "{\"result\":null,\"status\":\"success\"}\n").kind, SaveKind::ok);
   EXPECT_EQ(answered(200, R"({"status":"success"})").text, "");
-  const std::vector<std::pair<int, std::string>> others = {
-      {200, ""}, {200, "ok"}, {200, "null"}, {200, R"({"status":"error"})"}, {200, R"({"status":true})"}, {200, R"({"result":null})"},
-      {200, R"([{"status":"success"}])"}, {201, R"({"status":"success"})"}, {500, R"({"status":"success"})"}};
-  for (const auto& [status, body] : others) EXPECT_EQ(name(answered(status, body).kind), "failed") << status << " " << body;
+  const std::vector<std::pair<int, std::string>> others = {{200, ""},
+                                                           {200, "ok"},
+                                                           {200, "null"},
+                                                           {200, R"({"status":"error"})"},
+                                                           {200, R"({"status":true})"},
+                                                           {200, R"({"result":null})"},
+                                                           {200, R"([{"status":"success"}])"},
+                                                           {201, R"({"status":"success"})"},
+                                                           {500, R"({"status":"success"})"}};
+  for (const auto& [status, body] : others)
+    EXPECT_EQ(name(answered(status, body).kind), "failed") << status << " " << body;
 }
 
 TEST(Save, failure_keeps_the_ranks_own_words) {
@@ -52,10 +62,14 @@ TEST(Save, failure_keeps_the_ranks_own_words) {
 }
 
 TEST(Save, failure_told_by_a_page_is_told_as_text_and_bounded) {
-  EXPECT_EQ(answered(500, "<!doctype html>\n<html lang=en>\n<title>500 Internal Server Error</title>\n<h1>Internal Server Error</h1>\n"
-                          "<p>The server encountered an internal error.</p>\n")
-                .text,
-            "POST /save answered 500 \"500 Internal Server Error Internal Server Error The server encountered an internal error.\"");
+  EXPECT_EQ(
+      answered(
+          500,
+          "<!doctype html>\n<html lang=en>\n<title>500 Internal Server Error</title>\n<h1>Internal Server Error</h1>\n"
+          "<p>The server encountered an internal error.</p>\n")
+          .text,
+      "POST /save answered 500 \"500 Internal Server Error Internal Server Error The server encountered an internal "
+      "error.\"");
   EXPECT_LT(answered(500, std::string(1'000'000, 'x')).text.size(), limits::kEngineTextBytesMax + 64);
 }
 
@@ -72,7 +86,8 @@ TEST(Save, without_an_answer_may_still_run_unless_nothing_was_sent) {
 }
 
 TEST(Save, answered_by_a_proxy_may_still_run) {
-  for (const int status : {408, 502, 504}) EXPECT_EQ(answered(status, "<html>gateway</html>").kind, SaveKind::unknown) << status;
+  for (const int status : {408, 502, 504})
+    EXPECT_EQ(answered(status, "<html>gateway</html>").kind, SaveKind::unknown) << status;
   EXPECT_EQ(answered(503, "").kind, SaveKind::failed);
 }
 

@@ -53,8 +53,8 @@ void answer_readiness(ApiContext& context, const std::string& url, Responder res
         if (changed && !again) return answer_readiness(context, url, std::move(responder), true);
         const std::string doubt =
             changed ? "its state changed while it was read; ask again" : doubt_of(now->second, reading);
-        const json::object seen = now == context.state().workers.end() ? json::object{}
-                                                                        : worker_view(context.view(), now->second);
+        const json::object seen =
+            now == context.state().workers.end() ? json::object{} : worker_view(context.view(), now->second);
         responder.respond(readiness_answer(doubt.empty(), seen, doubt));
       });
 }
