@@ -145,7 +145,7 @@ TEST_F(HarmlessAbandoned, pause_with_a_request_running_has_its_end_state_when_th
   for (const PauseMode mode : engine().can().pause_modes) {
     if (!engine().can().has_barrier(OperationKind::pause, mode)) continue;
     SCOPED_TRACE(name(mode));
-    const auto running = begin_running(200);
+    const auto running = begin_running(running_tokens());
     ASSERT_TRUE(running);
     EngineTask pausing = task(OperationKind::pause);
     pausing.operation.pause_mode = mode;
@@ -159,7 +159,8 @@ TEST_F(HarmlessAbandoned, pause_with_a_request_running_has_its_end_state_when_th
              fmt::format("{} {} with {} tokens", generation.status, generation.finish, generation.tokens.size()));
     EXPECT_EQ(generation.status, 200) << generation;
     if (mode == PauseMode::keep || mode == PauseMode::retract) {
-      EXPECT_EQ(generation.tokens.size(), 200U) << "ended by an earlier pause, or by this one";
+      EXPECT_EQ(generation.tokens.size(), static_cast<std::size_t>(running_tokens()))
+          << "ended by an earlier pause, or by this one";
     }
   }
 }

@@ -128,17 +128,17 @@ TEST_F(Harmless, verification_sees_that_another_version_is_served) {
 
 TEST_F(Harmless, flush_of_an_idle_engine_is_done_and_of_a_busy_one_refused) {
   EXPECT_TRUE(flush().ok());
-  const auto running = begin_running(200);
+  const auto running = begin_running(running_tokens());
   ASSERT_TRUE(running);
   const Outcome refused = flush();
   EXPECT_EQ(refused.kind, OutcomeKind::untouched) << told(refused);
   measured("flush refused", refused.text);
-  EXPECT_EQ(read_generation(running->wait()).tokens.size(), 200U);
+  EXPECT_EQ(read_generation(running->wait()).tokens.size(), static_cast<std::size_t>(running_tokens()));
   EXPECT_TRUE(flush().ok());
 }
 
 TEST_F(Harmless, request_running_when_the_engine_is_paused_in_mode_keep_survives_the_switch) {
-  const auto running = begin_running(200);
+  const auto running = begin_running(running_tokens());
   ASSERT_TRUE(running);
   ASSERT_TRUE(pause(PauseMode::keep).ok());
   EXPECT_FALSE(running->wait(Milliseconds(300)).has_value()) << "it must not end while paused";
@@ -149,7 +149,7 @@ TEST_F(Harmless, request_running_when_the_engine_is_paused_in_mode_keep_survives
   ASSERT_TRUE(resume().ok());
   const Generation generation = read_generation(running->wait());
   EXPECT_EQ(generation.status, 200) << generation;
-  EXPECT_EQ(generation.tokens.size(), 200U) << generation;
+  EXPECT_EQ(generation.tokens.size(), static_cast<std::size_t>(running_tokens())) << generation;
   EXPECT_EQ(generation.finish, "length") << generation;
   EXPECT_TRUE(flush(PauseMode::keep).ok());
 }
@@ -157,7 +157,7 @@ TEST_F(Harmless, request_running_when_the_engine_is_paused_in_mode_keep_survives
 TEST_F(Harmless, request_running_when_the_engine_is_paused_in_another_mode_ends_or_goes_on_as_the_mode_says) {
   for (const PauseMode mode : engine().can().pause_modes) {
     if (mode == PauseMode::keep) continue;
-    const auto running = begin_running(200);
+    const auto running = begin_running(running_tokens());
     ASSERT_TRUE(running);
     const Outcome paused = pause(mode);
     ASSERT_TRUE(paused.ok()) << name(mode) << ": " << told(paused);
@@ -172,7 +172,7 @@ TEST_F(Harmless, request_running_when_the_engine_is_paused_in_another_mode_ends_
              fmt::format("{} {} with {} tokens", generation.status, generation.finish, generation.tokens.size()));
     EXPECT_EQ(generation.status, 200) << generation;
     if (mode != PauseMode::abort) {
-      EXPECT_EQ(generation.tokens.size(), 200U) << generation;
+      EXPECT_EQ(generation.tokens.size(), static_cast<std::size_t>(running_tokens())) << generation;
     }
     if (mode == PauseMode::abort) {
       EXPECT_EQ(generation.finish, "abort") << generation;
