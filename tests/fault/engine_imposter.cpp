@@ -98,8 +98,9 @@ Imposter::Action SglangImposter::act(const Seen& request) {
   if (route == "/generate") {
     return {[this] {
       if (torn) violation("generated on torn weights");
-      return reply(
-          200, {{"text", "a"}, {"meta_info", {{"output_token_logprobs", json::array{json::array{-0.5, 3, nullptr}}}}}});
+      json::array tokens;
+      tokens.emplace_back(json::array{-0.5, 3, nullptr});  // braces around braces are one array to clang, two to gcc
+      return reply(200, {{"text", "a"}, {"meta_info", {{"output_token_logprobs", std::move(tokens)}}}});
     }};
   }
   return at_once([] { return reply(404, {{"detail", "Not Found"}}); });

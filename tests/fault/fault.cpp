@@ -39,7 +39,7 @@ std::string_view name(Fault fault) {
 std::vector<std::string_view> words_of_cause(Fault fault) {
   switch (fault) {
     case Fault::refuse:
-      return {"refused"};
+      return {"refused", "reset"};  // a connection that was already waiting when the port closed is reset
     case Fault::reset_before:
     case Fault::reset_after:
       return {"reset", "closed"};
