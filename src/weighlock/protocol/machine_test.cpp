@@ -37,7 +37,8 @@ TEST_F(MachineTest, commit_record_stands_after_every_load_and_before_every_resum
   ASSERT_GT(commit, 0u);
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (records[i].kind != RecordKind::intent) continue;
-    const auto operation = find_string(json::value(records[i].body), "operation");
+    const json::value body(records[i].body);
+    const auto operation = find_string(body, "operation");
     if (operation == "load") {
       EXPECT_LT(i, commit);
     }
