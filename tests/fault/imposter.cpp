@@ -1,6 +1,9 @@
 #include "imposter.hpp"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -15,12 +18,28 @@ constexpr Milliseconds kPerByte{1};
 }  // namespace
 
 Imposter::Imposter(Loop& loop) : loop_(loop) {
-  start_server(0);
-  port_ = server_->port();
+  port_ = reserve_port();
+  start_server(port_);
   url_ = "http://127.0.0.1:" + std::to_string(port_);
 }
 
-Imposter::~Imposter() = default;
+Imposter::~Imposter() {
+  ::close(reserved_);
+}
+
+// A port that nobody else gets while we don't listen: bound by a socket that never does.
+int Imposter::reserve_port() {
+  reserved_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  ::setsockopt(reserved_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::bind(reserved_, reinterpret_cast<const sockaddr*>(&any), sizeof any), 0);
+  socklen_t size = sizeof any;
+  EXPECT_EQ(::getsockname(reserved_, reinterpret_cast<sockaddr*>(&any), &size), 0);
+  return ntohs(any.sin_port);
+}
 
 void Imposter::start_server(int port) {
   server_ = std::make_unique<HttpServer>(loop_, [this](const HttpRequest& r, const Responder& a) { handle(r, a); });
@@ -38,6 +57,9 @@ void Imposter::arm(Plan plan, std::optional<std::size_t> refuse_at) {
   plan_ = std::move(plan);
   if (plan_.fault != Fault::refuse) return;
   refuse_at_ = refuse_at;
+  // From here on no connection is kept, so that the call that is to be refused needs a new one.
+  server_.reset();
+  start_server(port_);
   if (refuse_at_ == 0) stop_listening();
 }
 
@@ -127,7 +149,8 @@ void Imposter::do_it(Action action, const std::shared_ptr<Open>& open) {
 void Imposter::answer(const std::shared_ptr<Open>& open, HttpResponse response) {
   open->answered = true;
   const bool last = refuse_at_ && seen.size() >= *refuse_at_;
-  if (last) response.headers.push_back({"Connection", "close"});
+  if (refuse_at_) response.headers.push_back({"Connection", "close"});
+  if (last) server_->stop_accepting();  // before the caller can have its answer, and go on
   open->responder.respond(std::move(response));
   if (!last) return;
   refuse_at_.reset();

@@ -101,6 +101,7 @@ class Imposter {
     std::shared_ptr<Open> open;
   };
 
+  int reserve_port();
   void start_server(int port);
   void handle(const HttpRequest& request, const Responder& responder);
   void note_overlap(const std::string& route);
@@ -113,6 +114,7 @@ class Imposter {
 
   Loop& loop_;
   std::unique_ptr<HttpServer> server_;
+  int reserved_ = -1;
   int port_ = 0;
   std::string url_;
   Plan plan_;
