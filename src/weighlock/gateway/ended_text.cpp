@@ -68,8 +68,10 @@ std::string target_text(const State& state, const std::string& url, const Target
   const Cause* cause = target.cause ? &*target.cause : live ? &*worker->cause : nullptr;
   if (!cause) return "";
   const WorkerState now = state_of(state, url, target);
-  std::string text = fmt::format("worker {}: {}: {}", url, phase_of(cause->code),
-                                 cause->message.empty() ? name(cause->code) : std::string_view(cause->message));
+  const std::string_view words = cause->message.empty() ? name(cause->code) : std::string_view(cause->message);
+  const std::string_view phase = phase_of(cause->code);  // most messages begin with it already
+  std::string text = words.starts_with(phase) ? fmt::format("worker {}: {}", url, words)
+                                              : fmt::format("worker {}: {}: {}", url, phase, words);
   if (worker_state_word(now) == "quarantined") text += fmt::format("; {} ({})", name(now), name(cause->code));
   return text;
 }
