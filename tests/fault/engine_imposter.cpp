@@ -56,7 +56,6 @@ std::unique_ptr<EngineImposter> make_engine(DialectKind kind, Loop& loop, const 
 }
 
 // --- SGLang
-// ----------------------------------------------------------------------------------------------------------------
 
 Imposter::Action SglangImposter::act(const Seen& request) {
   const std::string& route = request.route;
@@ -161,7 +160,6 @@ HttpResponse SglangImposter::load(const Seen& request) {
 }
 
 // --- vLLM
-// ------------------------------------------------------------------------------------------------------------------
 
 Imposter::Action VllmImposter::act(const Seen& request) {
   const std::string& route = request.route;
@@ -243,7 +241,6 @@ HttpResponse VllmImposter::load(const Seen& request) {
 }
 
 // --- trainer
-// ---------------------------------------------------------------------------------------------------------------
 
 Imposter::Action TrainerImposter::act(const Seen& request) {
   if (request.route != "/save" || !request.body.is_object()) return {[] { return reply(404, {{"error", "no"}}); }};

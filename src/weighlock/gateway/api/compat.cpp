@@ -36,7 +36,6 @@ HttpResponse failure_answer(const Error& error) {
 }
 
 // --- connect
-// ---------------------------------------------------------------------------------------------------------------
 
 struct ConnectBody {
   std::string pair_name;
@@ -141,7 +140,6 @@ void connect(ApiContext& context, RouteRequest request, Responder responder) {
 }
 
 // --- update_weights
-// --------------------------------------------------------------------------------------------------------
 
 struct Asked {
   std::string pair;
@@ -229,7 +227,6 @@ void update_weights(ApiContext& context, RouteRequest request, Responder respond
 }
 
 // --- disconnect
-// ------------------------------------------------------------------------------------------------------------
 
 void disconnect(ApiContext& context, RouteRequest request, Responder responder) {
   LaxBody body(request.http);
