@@ -154,7 +154,8 @@ void Executor::run(const ComputeDigest& compute) {
   auto made = std::make_shared<Result<std::string>>(Error{});
   in_storage([storage = &parts_.storage, compute, made] { *made = storage->digest(compute.directory); },
              [this, update = compute.update, made] {
-               post(DigestDone{update, std::move(*made)});
+               // One that was ended early says nothing of the files.
+               if (!parts_.storage.stopping()) post(DigestDone{update, std::move(*made)});
              });
 }
 

@@ -134,6 +134,7 @@ void Gateway::Implementation::on_update_ended(const protocol::UpdateId& id) {
 
 void Gateway::Implementation::on_stopped(bool clean) {
   if (!stopped) return;
+  storage.stop();
   server.stop_accepting();
   loop.after(kAnswersFlush, [this, alive = std::weak_ptr(api.alive), clean, then = std::exchange(stopped, nullptr)] {
     if (alive.expired()) return;

@@ -180,7 +180,9 @@ Result<std::string> VersionStorage::digest(const std::string& directory) {
   const std::shared_ptr<Known> known = find(directory);
   if (!known || !known->sealed)
     return Error{ErrorCode::internal, fmt::format("'{}' is digested before it was sealed in this process", directory)};
-  Result<Digest> made = store_.digest(directory, known->inspection);
+  DigestControl control;
+  control.cancel = &stopping_;
+  Result<Digest> made = store_.digest(directory, known->inspection, control);
   if (!made) return std::move(made).error();
   for (const std::string& warning : made->warnings) log_warn("{}: {}", directory, warning);
   Manifest manifest;

@@ -8,6 +8,7 @@
 // out.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -40,6 +41,10 @@ class VersionStorage {
   // What an engine should show of a version sealed (or inspected as a reference) in this process; null: not known.
   std::shared_ptr<const Expectations> expectations_of(const std::string& directory) const;
 
+  // Ends running digests early: the process is leaving, and a large version takes minutes. Any thread.
+  void stop() { stopping_ = true; }
+  bool stopping() const { return stopping_; }
+
  private:
   // Versions remembered of one place (the folder that they lie in): what a pair has in use must not be forgotten
   // because others are busy. One is about a megabyte for a model of a thousand tensors.
@@ -64,6 +69,7 @@ class VersionStorage {
   VersionStore store_;
   std::string owner_;
   std::vector<std::string> roots_;
+  std::atomic<bool> stopping_ = false;
   mutable std::mutex mutex_;  // all below
   std::map<std::string, std::shared_ptr<Known>> known_;
   std::map<std::string, std::deque<std::string>> order_;  // of known_ by place, oldest first
