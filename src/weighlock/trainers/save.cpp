@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "weighlock/core/json.hpp"
+#include "weighlock/core/transport.hpp"
 #include "weighlock/core/words.hpp"
 
 namespace weighlock {
@@ -14,26 +15,6 @@ constexpr std::string_view kSaveBody =
     R"({{"args": [{{"type": "dataclass", "class_path": "areal.api.io_struct.SaveLoadMeta", "data": )"
     R"({{"path": {}, "weight_format": "hf", "with_optim": false, "tokenizer": null, "processor": null, )"
     R"("base_model_path": null, "naive_distributed": false}}}}], "kwargs": {{}}}})";
-
-ErrorCode code_of(TransportError::Kind kind) {
-  switch (kind) {
-    case TransportError::Kind::timeout:
-      return ErrorCode::timed_out;
-    case TransportError::Kind::cancelled:
-      return ErrorCode::cancelled;
-    case TransportError::Kind::reset:
-      return ErrorCode::connection_lost;
-    case TransportError::Kind::malformed:
-    case TransportError::Kind::too_large:
-      return ErrorCode::bad_answer;
-    case TransportError::Kind::resolve:
-    case TransportError::Kind::refused:
-    case TransportError::Kind::unreachable:
-    case TransportError::Kind::tls:
-      return ErrorCode::unreachable;
-  }
-  return ErrorCode::unreachable;
-}
 
 SaveOutcome lost(const TransportError& error) {
   const std::string what = error.text.empty() ? std::string(name(error.kind)) : printable(error.text);
