@@ -345,7 +345,6 @@ void begin_loading(Context& context, Update& update) {
   context.set_state(update, UpdateState::loading);
   if (update.policy.digest == DigestPolicy::overlap && update.sealed && !update.sealed->blind &&
       update.version.digest.empty()) {
-    update.digest_running = true;
     context.emit(ComputeDigest{update.id, update.version.directory});
   }
   assign_batches(context, update);

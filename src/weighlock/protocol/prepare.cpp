@@ -323,8 +323,6 @@ static void distrust_last_good(Context& context, const Update& update, const std
 void on_digest_done(Context& context, const DigestDone& event) {
   Update* update = context.find_update(event.update);
   if (!update) return;
-  update->digest_running = false;
-  update->digest_done = event.digest.has_value();
   json::object body{{"ok", event.digest.has_value()}};
   if (event.digest)
     body["digest"] = *event.digest;

@@ -163,8 +163,6 @@ struct Update {
   bool survey_done = false;
   bool directory_made = false;
   std::optional<SealedVersion> sealed;
-  bool digest_running = false;
-  bool digest_done = false;
   std::optional<Error> save_error;
 
   // PAUSING and later
