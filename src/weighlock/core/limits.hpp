@@ -31,6 +31,12 @@ inline constexpr auto kCallHardTimeout =
 inline constexpr std::size_t kQueuedUpdatesMax =
     16;  // a trainer publishes one step at a time; more is a runaway client
 inline constexpr std::size_t kUpdatesRememberedMax = 256;  // ended updates kept per pair for history and idempotency
+// A quarantined worker that somebody continued is paused again within 2 s of it: a period, its jitter, and two calls.
+inline constexpr std::chrono::milliseconds kWatchPeriod = 1s;
+inline constexpr int kWatchJitterPermille = 100;                    // a thousand workers aren't looked at in one moment
+inline constexpr std::chrono::milliseconds kWatchReadTimeout = 5s;  // a look that has no answer by then is a failed one
+inline constexpr std::chrono::milliseconds kWatchBackOffMax = 30s;  // of one that doesn't answer; doubled up to this
+inline constexpr std::chrono::milliseconds kWatchTellAgain = 60s;  // who continues it each second is told once a minute
 inline constexpr std::size_t kWorkersPerPairMax = 4096;
 inline constexpr std::size_t kTrainersPerPairMax = 16384;
 inline constexpr std::size_t kPairsMax = 1024;
