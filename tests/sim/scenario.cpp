@@ -172,6 +172,7 @@ ClientActionKind draw_action(Random& random) {
   if (roll < 91) return ClientActionKind::reconnect;
   if (roll < 93) return ClientActionKind::remove;
   if (roll < 95) return ClientActionKind::steal_worker;
+  if (roll < 97) return ClientActionKind::continue_all;
   return ClientActionKind::pause_first;
 }
 
