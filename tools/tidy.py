@@ -33,6 +33,7 @@ MODULE = re.compile(r"weighlock_module\(\s*(\w+)([^)]*)\)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"weighlock/(\w+)/', re.MULTILINE)
 ASIO = re.compile(r"^\s*#\s*include\s+<boost/(asio|beast)", re.MULTILINE)
 TEST = re.compile(r"^TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
+PYTHON_TEST = re.compile(r"^class (\w+)|^    def (test_\w+)", re.MULTILINE)
 NAMED_TEST = re.compile(r"`([A-Z]\w*\.[a-z]\w*)`")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
@@ -119,6 +120,15 @@ def check_readmes(root):
             yield f"{folder.relative_to(root)}: no README.md (purpose, thread rule, what it owns, where to start)"
 
 
+def python_tests(text):
+    """"Class.test_name" of each test, by the class above it."""
+    suite = ""
+    for found, name in PYTHON_TEST.findall(text):
+        suite = found or suite
+        if name:
+            yield f"{suite}.{name}"
+
+
 def check_cases(root):
     cases = root / "tests/cases.md"
     if not cases.is_file():
@@ -127,9 +137,11 @@ def check_cases(root):
     for file in source_files(root):
         if file.name.endswith("_test.cpp"):
             tests.update(f"{suite}.{name}" for suite, name in TEST.findall(file.read_text(errors="replace")))
+        if file.name.endswith("_test.py"):
+            tests.update(python_tests(file.read_text(errors="replace")))
     for name in NAMED_TEST.findall(cases.read_text()):
         if name not in tests:
-            yield f"tests/cases.md: names {name}, and no *_test.cpp has it"
+            yield f"tests/cases.md: names {name}, and no *_test.cpp or *_test.py has it"
 
 
 def check(root):

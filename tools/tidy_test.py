@@ -98,6 +98,11 @@ class Tidy(unittest.TestCase):
         self.write("src/weighlock/io/x_test.cpp", "TEST_F(Files,\n       are_whole) {}\nTEST(Pipe, holds) {}\n")
         self.write("tests/cases.md", "| A1 | whole | `Files.are_whole`, `Pipe.holds` |\n`tools/tidy.py` checks\n")
         self.assertEqual(self.findings(), [])
+        self.write("tests/a/x_test.py", "class First:\n    def test_one(self):\nclass Second(First):\n    def test_two(self):\n")
+        self.write("tests/cases.md", "| A2 | whole | `First.test_one`, `Second.test_two` |\n")
+        self.assertEqual(self.findings(), [])
+        self.write("tests/cases.md", "| A2 | whole | `First.test_two` |\n")
+        self.assert_one("tests/cases.md: names First.test_two")
         self.write("tests/cases.md", "| A1 | whole | `Files.are_whole`, `Pipe.hold` |\n")
         self.assert_one("tests/cases.md: names Pipe.hold")
 
