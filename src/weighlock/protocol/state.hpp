@@ -204,6 +204,7 @@ struct Pair {
   std::optional<VersionRef> last_good;
   std::optional<VersionRef>
       previous_good;  // the last good before that: taken again if the last one's bytes turn out bad
+  std::deque<VersionRef> stored;  // committed versions whose directories are ours and still there, oldest first
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
   UpdateId active;
