@@ -112,8 +112,8 @@ void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, co
 void yield_watch(Context& context, Worker& worker);
 
 // retention.cpp
-// The update's version is on storage, committed, and ours to delete some day.
-void note_stored(Pair& pair, const Update& update);
+// The update's version is sealed on storage; if it is ours it is deleted some day.
+void note_stored(Pair& pair, const Update& update, bool committed);
 // Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
 void release_versions(Context& context, const Update& update);
 

@@ -2,7 +2,8 @@
 //
 // The newest `keep_versions` of a pair stay, and beside them whatever is leased: what is committed, what workers are
 // healed with, what a worker holds. Directories that were handed over are never ours to delete; those of attempts that
-// failed went when the attempt ended.
+// failed before their seal went when the attempt ended; a version that was rolled back stays for whoever wants to know
+// why, until the next commit.
 #include <algorithm>
 
 #include "weighlock/protocol/phases.hpp"
@@ -35,26 +36,42 @@ bool is_leased(const State& state, const Pair& pair, const std::string& director
                      [&](const auto& entry) { return is_at(entry.second.version, directory); });
 }
 
+bool is_ours(const Update& update) {
+  return update.kind == UpdateKind::update && update.path.empty() && update.sealed && !update.sealed->blind;
+}
+
+// What of `stored` goes by its age alone.
+std::vector<bool> superseded(const std::deque<StoredVersion>& stored, std::size_t keep) {
+  std::vector<bool> out(stored.size());
+  std::size_t newer = 0;  // committed ones
+  for (std::size_t i = stored.size(); i-- > 0;) {
+    out[i] = stored[i].committed ? newer >= keep : newer > 0;
+    if (stored[i].committed) ++newer;
+  }
+  return out;
+}
+
 }  // namespace
 
-void note_stored(Pair& pair, const Update& update) {
-  const bool ours = update.path.empty() && update.sealed && !update.sealed->blind;
-  if (ours) pair.stored.push_back(update.version);
+void note_stored(Pair& pair, const Update& update, bool committed) {
+  if (is_ours(update)) pair.stored.push_back(StoredVersion{update.version, committed});
 }
 
 void release_versions(Context& context, const Update& update) {
   Pair& pair = context.pair_of(update);
-  const auto keep = static_cast<std::size_t>(std::max(1, pair.spec.policy.keep_versions));
-  if (pair.stored.size() <= keep || load_may_run(context.state(), update.pair)) return;
-  const auto newest = pair.stored.end() - static_cast<std::ptrdiff_t>(keep);
-  std::deque<VersionRef> left;
-  for (auto it = pair.stored.begin(); it != pair.stored.end(); ++it) {
-    if (it >= newest || is_leased(context.state(), pair, it->directory)) {
-      left.push_back(*it);
+  if (update.state >= UpdateState::rolled_back && update.committed == false) note_stored(pair, update, false);
+  if (load_may_run(context.state(), update.pair)) return;
+  const std::vector<bool> old =
+      superseded(pair.stored, static_cast<std::size_t>(std::max(1, pair.spec.policy.keep_versions)));
+  std::deque<StoredVersion> left;
+  for (std::size_t i = 0; i < pair.stored.size(); ++i) {
+    const VersionRef& version = pair.stored[i].version;
+    if (!old[i] || is_leased(context.state(), pair, version.directory)) {
+      left.push_back(pair.stored[i]);
       continue;
     }
-    context.record(RecordKind::discard, update, "", {{"directory", it->directory}, {"version", it->version}});
-    context.emit(Discard{update.id, pair.spec.save_path, it->directory});
+    context.record(RecordKind::discard, update, "", {{"directory", version.directory}, {"version", version.version}});
+    context.emit(Discard{update.id, pair.spec.save_path, version.directory});
   }
   pair.stored = std::move(left);
 }

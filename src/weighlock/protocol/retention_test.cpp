@@ -73,6 +73,18 @@ TEST_F(Keeping, a_load_that_may_still_run_keeps_everything) {
   EXPECT_FALSE(is_discarded(first));
 }
 
+TEST_F(Keeping, a_version_that_was_rolled_back_stays_until_the_next_commit) {
+  connect_keeping(2, 3);
+  commit(1);
+  for (int i = 0; i < 2; ++i) script(i, OperationKind::load, failed(OutcomeKind::untouched, "refused"), 1);
+  const UpdateId id = request(2, state().pairs.at("actor").spec.policy);
+  ASSERT_EQ(update(id).state, UpdateState::rolled_back);
+  const std::string refused = update(id).version.directory;
+  EXPECT_FALSE(is_discarded(refused));
+  commit(3);
+  EXPECT_TRUE(is_discarded(refused));
+}
+
 TEST_F(Keeping, a_handed_directory_is_never_deleted) {
   connect_keeping(2, 1);
   for (std::int64_t version = 1; version <= 4; ++version) {

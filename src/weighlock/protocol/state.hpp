@@ -196,6 +196,12 @@ struct TrainerBusy {
   std::string directory;
 };
 
+// A sealed version on storage.
+struct StoredVersion {
+  VersionRef version;
+  bool committed = true;  // false: it was rolled back
+};
+
 struct Pair {
   PairSpec spec;
   std::int64_t lineage = 0;
@@ -203,8 +209,8 @@ struct Pair {
   std::optional<VersionRef> committed;
   std::optional<VersionRef> last_good;
   std::optional<VersionRef>
-      previous_good;  // the last good before that: taken again if the last one's bytes turn out bad
-  std::deque<VersionRef> stored;  // committed versions whose directories are ours and still there, oldest first
+      previous_good;                 // the last good before that: taken again if the last one's bytes turn out bad
+  std::deque<StoredVersion> stored;  // whose directories are ours and still there, oldest first
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
   UpdateId active;
