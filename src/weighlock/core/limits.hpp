@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 namespace weighlock::limits {
 
@@ -36,6 +37,10 @@ inline constexpr std::size_t kTrainersPerPairMax = 16384;
 inline constexpr std::size_t kPairsMax = 1024;
 inline constexpr std::size_t kNameBytesMax = 256;         // pair names, idempotency keys
 inline constexpr std::size_t kEngineTextBytesMax = 2048;  // of an engine's or trainer's answer, quoted in an error
+
+// LoRA
+inline constexpr auto kAdapterUnloadTimeout = 10s;       // it waits for the requests that use the name; best effort
+inline constexpr std::int64_t kAdapterWindowMax = 1024;  // versions of a pair that stay loaded
 
 // Checkpoints
 inline constexpr std::size_t kSafetensorsHeaderBytesMax = 100'000'000;  // the reference implementation's cap
