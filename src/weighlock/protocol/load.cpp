@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -81,6 +82,7 @@ void send_load(Context& context, Update& update, Target& target) {
 }
 
 void launch_one(Context& context, Update& update, Target& target) {
+  if (target.adapter) return launch_adapter(context, update, target);
   target.tries = 0;
   if (update.policy.pause == PauseOwner::never)
     return send_load(context, update, target);  // live traffic would show the label
@@ -128,6 +130,7 @@ void after_label(Context& context, Update& update, Target& target) {
 }
 
 void judge(Context& context, Target& target, Verdict verdict, CauseCode code, std::string text) {
+  if (target.adapter) return judge_adapter(context, target, verdict, code, std::move(text));
   Worker& worker = context.worker_of(target);
   target.step = Step::judged;
   target.verdict = verdict;
@@ -323,7 +326,7 @@ void on_repaused(Context& context, Update& update, Target& target, const Outcome
 void assign_batches(Context& context, Update& update) {
   int canary = update.policy.canary;
   const bool incomparable = !update.sealed || !update.sealed->compared || update.sealed->layout_changed;
-  if (incomparable) canary = std::max(canary, 1);
+  if (incomparable && !is_lora(context, update)) canary = std::max(canary, 1);
   std::map<DialectKind, int> taken;
   bool any_left = false;
   for (const Role role : {Role::member, Role::extra}) {
@@ -371,7 +374,12 @@ void on_loading_call(Context& context, Update& update, Target& target, Operation
   }
 }
 
+void decide_loading(Context& context, Update& update) {
+  evaluate(context, update);
+}
+
 void on_load_retry(Context& context, Update& update, Target& target) {
+  if (target.adapter) return on_adapter_timer(context, update, target);
   if (target.call) return;
   switch (target.step) {
     case Step::loading:
@@ -406,7 +414,8 @@ void on_load_timer(Context& context, Update& update) {
 void on_verify_timer(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
     if (!in_pipeline(target.step)) continue;
-    const bool changing = target.call && target.step != Step::verifying;  // a pause or flush after a foreign continue
+    const bool changing = target.call && target.step != Step::verifying &&
+                          target.step != Step::adapter_listing;  // a pause or flush after a foreign continue
     context.give_up(target);
     judge(context, target, changing ? Verdict::unknown : Verdict::loaded, CauseCode::verify_failed,
           fmt::format("verify: no answer within {} ms", update.policy.deadlines.verify.count()));
