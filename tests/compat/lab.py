@@ -228,17 +228,18 @@ class Lab(unittest.TestCase):
             self.addCleanup(one.end)
         return recorders
 
-    def engines(self, *dialects, load_ms=0, name="engines"):
+    def engines(self, *dialects, load_ms=0, name="engines", flags=()):
         subprocess.run([os.path.join(BUILD, "tinytrainer"), "--write", self.path("start"), "--seed", "1"], check=True,
                        stdout=subprocess.DEVNULL)
         words = [word for dialect in dialects for word in ("--engine", dialect + ":0")]
         child = self.start(name, "tinyengine", "--model", self.path("start"), *words, "--load-ms", str(load_ms),
-                           "--time-scale", "0.02")
+                           "--time-scale", "0.02", *flags)
         return self.recorded("engine", self.addresses(name, child, len(dialects)))
 
-    def trainers(self, ranks=2, name="trainers"):
+    def trainers(self, ranks=2, name="trainers", flags=()):
         # A rank whose peer has failed answers soon, so that the next save isn't refused as one too many.
-        child = self.start(name, "tinytrainer", "--ranks", str(ranks), "--model-seed", "1", "--collective-timeout-ms", "2000")
+        child = self.start(name, "tinytrainer", "--ranks", str(ranks), "--model-seed", "1", "--collective-timeout-ms", "2000",
+                           *flags)
         return self.recorded("rank", self.addresses(name, child, ranks))
 
     def gateway(self, *flags, key=KEY, name="gateway"):
