@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 namespace weighlock::limits {
 
@@ -49,9 +50,13 @@ inline constexpr std::size_t kEngineTextBytesMax = 2048;  // of an engine's or t
 // Metadata of the compatible API (gateway/meta_store.hpp); it lives in memory
 inline constexpr std::size_t kMetaBytesPerPairMax =
     256 * 1024 * 1024;                                            // two lists of tens of MB, with room for a third
+
 inline constexpr std::size_t kMetaBytesMax = 1024 * 1024 * 1024;  // of all pairs: what a control host can spare
 inline constexpr std::size_t kMetaEntryBytes = 256;  // that a key or a set's member counts beside its own bytes
 inline constexpr std::size_t kMetaDepthMax = 256;    // AWEX nests ten deep; Python's json gives up at about 1000
+// LoRA
+inline constexpr auto kAdapterUnloadTimeout = 10s;       // it waits for the requests that use the name; best effort
+inline constexpr std::int64_t kAdapterWindowMax = 1024;  // versions of a pair that stay loaded
 
 // Checkpoints
 inline constexpr std::size_t kSafetensorsHeaderBytesMax = 100'000'000;  // the reference implementation's cap

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weighlock/gateway/ended_text.hpp"
+#include "weighlock/gateway/promises.hpp"
 #include "weighlock/gateway/settings.hpp"
 
 namespace weighlock {
@@ -156,6 +157,7 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
   out["rollback_reason"] = pair.last_good ? json::value(nullptr) : json::value(pair.rollback_reason);
   out["workers"] = {{"total", pair.spec.workers.size()}, {"ready", ready}, {"quarantined", quarantined}};
   out["settings"] = settings_view(pair.spec.policy);
+  out["not_promised"] = not_promised(pair.spec.policy);
   return out;
 }
 

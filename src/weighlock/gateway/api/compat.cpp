@@ -12,6 +12,7 @@
 #include "weighlock/gateway/api/lax_body.hpp"
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/pair_body.hpp"
+#include "weighlock/gateway/promises.hpp"
 
 namespace weighlock {
 namespace {
@@ -170,6 +171,11 @@ json::object outcome_body(const Asked& asked, bool ok, json::value error) {
   return out;
 }
 
+void tell_not_promised(json::object& out, const Update& update) {
+  json::array texts = not_promised(update.policy);
+  if (!texts.empty()) out["not_promised"] = std::move(texts);
+}
+
 HttpResponse transfer_error(const ApiContext& context, const Asked& asked, std::string_view text,
                             const Update* update) {
   json::object out = outcome_body(asked, false, json::string(text));
@@ -178,6 +184,7 @@ HttpResponse transfer_error(const ApiContext& context, const Asked& asked, std::
     out["degraded"] = false;
     out["pause_ms"] = pause_of(*update, context.loop.now()).count();
     out["verdicts"] = verdicts_view(context.view(), *update);
+    tell_not_promised(out, *update);
   }
   return json_answer(context.settings.compat_error_status, out);
 }
@@ -197,6 +204,7 @@ HttpResponse ended_answer(const ApiContext& context, const Asked& asked, const U
   if (degraded) out["detail"] = ended_text(context.state(), *update);
   out["pause_ms"] = pause_of(*update, context.loop.now()).count();
   out["verdicts"] = verdicts_view(context.view(), *update);
+  tell_not_promised(out, *update);
   return json_answer(200, out);
 }
 
