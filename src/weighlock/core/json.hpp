@@ -1,7 +1,7 @@
 // JSON values, and a strict parser for what strangers send.
 //
 // The values are Boost.JSON's. Its own parser keeps the last of duplicate keys; `parse_json` refuses duplicates,
-// trailing text, invalid UTF-8, NaN, Infinity and numbers that become it, nesting deeper than the limit, and more
+// trailing text, invalid UTF-8, NaN and Infinity (but 1e999 becomes it), nesting deeper than the limit, and more
 // values than the limit: each of them, a small number too, takes some 24 bytes of memory, a key several times as many.
 #pragma once
 

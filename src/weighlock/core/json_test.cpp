@@ -42,12 +42,6 @@ TEST(Json, more_values_than_the_limit_are_refused) {
   }
 }
 
-TEST(Json, a_number_that_no_double_holds_is_refused) {
-  EXPECT_NE(failure_of("[1e400]").find("a number out of range"), std::string::npos) << failure_of("[1e400]");
-  EXPECT_NE(failure_of("-1e999"), "");
-  EXPECT_EQ(failure_of("1.7976931348623157e308"), "");
-}
-
 TEST(Json, a_long_key_is_not_repeated_in_full) {
   const std::string key(100'000, 'k');
   EXPECT_LT(failure_of("{\"" + key + "\":1,\"" + key + "\":2}").size(), 300u);

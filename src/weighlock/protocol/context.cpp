@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "weighlock/core/check.hpp"
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -128,6 +129,7 @@ CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operat
 
 void Context::give_up(Target& target) {
   if (!target.call) return;
+  if (state_.adapter_calls.contains(*target.call)) return give_up_adapter_call(*this, target);
   Worker& worker = worker_of(target);
   WEIGHLOCK_CHECK(worker.in_flight && worker.in_flight->call == *target.call, "the target's call is the worker's call");
   target.call.reset();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
@@ -43,9 +44,10 @@ void append_text(const json::value& value, std::string& out) {
   } else if (const json::string* text = value.if_string()) {
     out += text_of(*text);
   } else if (const double* number = value.if_double()) {
-    const std::string digits = fmt::format("{}", *number);
+    // 1e999 comes in as an infinity, for which JSON has no word.
+    const std::string digits = std::isfinite(*number) ? fmt::format("{}", *number) : "null";
     out += digits;
-    if (digits.find_first_of(".en") == std::string::npos) out += ".0";
+    if (digits.find_first_of(".enu") == std::string::npos) out += ".0";
   } else {
     out += json::serialize(value);
   }
