@@ -1,6 +1,7 @@
 # Every target prints what it does and what each part took (tools/part.sh); all may be run twice in a row.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
+SECONDS ?= 60
 PARTS := build/parts.txt
 PART := @tools/part.sh
 
@@ -10,7 +11,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install-build install-test configure build run check unit tidy-check sim fault demo-smoke presets test real nightly format tidy clean
+.PHONY: help install-build install-test configure build run check unit tidy-check sim fault demo-smoke presets fuzz test real nightly format tidy clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +60,9 @@ presets:
 	$(PART) "clang: pure modules and fault paths" tools/check_preset.sh clang $(JOBS)
 	$(PART) "sanitisers: pure modules and fault paths" tools/check_preset.sh asan $(JOBS)
 
+fuzz: ## every fuzz target for SECONDS each (60)
+	$(PART) "fuzz targets, $(SECONDS) s each" env JOBS=$(JOBS) tools/fuzz.sh $(SECONDS)
+
 real:
 	$(PART) "real engines: environment" tests/real/install_env.sh
 	$(PART) "real engines: contract and end to end" tests/real/run.py --suite ci
@@ -73,6 +77,7 @@ nightly: ## the tests that take longer
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory install-test build-all
 	$(PART) "simulator: 100000 seeds" build/release/sim --seeds 1..100000
+	$(PART) "fuzz targets, 300 s each" env JOBS=$(JOBS) tools/fuzz.sh 300
 	$(PART) "real engines: environment" tests/real/install_env.sh
 	$(PART) "real engines: all" tests/real/run.py --suite nightly
 	@tools/part.sh --summary
