@@ -66,9 +66,8 @@ class LoraScenario:
         for dialect, probe in self.probes.items():
             listed = probes.adapters(probe)
             assert listed.get(self.name(version)) == self.directories[version], f"{dialect} lists {listed}"
-            wire.wait_until(
-                lambda: probes.adapters(probe) == wanted, 30, f"{dialect} lists the window {sorted(wanted)} and nothing else", every=0.25
-            )
+            what = f"{dialect} lists the window {sorted(wanted)} and nothing else"
+            wire.wait_until(lambda: probes.adapters(probe) == wanted, 30, what, every=0.25)
             for name, directory in wanted.items():
                 away = probes.farthest(probes.all_scores(probe, name), self.reference(directory))
                 self.say(f"{dialect}: {name} is {away:.3f} away from {directory}")

@@ -140,7 +140,8 @@ class LoraTest(programs.ProcessTest):
             self.good_update(version)
             if not 21 <= version < 36:
                 for engine in self.engines:
-                    self.assertLessEqual(len(engine.listed()), KEEP + 1, f"{engine.dialect} at version {version}: {engine.listed()}")
+                    listed = engine.listed()
+                    self.assertLessEqual(len(listed), KEEP + 1, f"{engine.dialect} at version {version}: {listed}")
             if version in (2, 20, 30, VERSIONS):
                 self.assert_serves_the_window(version)
         for engine in self.engines:
