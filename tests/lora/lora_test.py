@@ -189,7 +189,7 @@ class LoraTest(programs.ProcessTest):
         self.start_fleet()
         self.good_update(1)
         loads = [len(engine.calls("load_lora_adapter")) for engine in self.engines]
-        words = {"wrong_rank": "rank", "wrong_prefix": "language_model", "modules_to_save": "modules_to_save", "dora": "dora"}
+        words = {"wrong_rank": "rank", "wrong_prefix": "base model", "modules_to_save": "modules_to_save", "dora": "dora"}
         words |= {"truncated": "adapter_model.safetensors", "silent": "adapter"}
         for version, (fault, word) in enumerate(words.items(), start=2):
             status, _ = call("POST", self.trainers[0] + "/_tiny/faults", {"fault": fault})
