@@ -5,12 +5,14 @@ again from its directory.
 """
 import probes
 import wire
-from scenario import FAR, NEAR
+from scenario import FAR
 
 NAME = "rollout"
 KEEP = 2
 VERSIONS = 6
 RANK = 4
+# The engines round the base and the adapter to bfloat16, one after the other: up to 0.08 was seen.
+NEAR = 0.15
 # The base's own values before and after: the same computation, so the same numbers but for the batches they were in.
 SAME = 0.02
 
