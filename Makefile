@@ -1,6 +1,7 @@
 # Every target prints what it does and what each part took (tools/part.sh); all may be run twice in a row.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
+SECONDS ?= 60
 PARTS := build/parts.txt
 PART := @tools/part.sh
 
@@ -10,7 +11,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install-build install-test configure build run wheel check unit tidy-check types sim fault demo-smoke presets test controller real nightly format tidy clean
+.PHONY: help install-build install-test configure build run wheel check unit blackbox tidy-check types sim fault demo-smoke presets fuzz test controller real nightly format tidy clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +40,7 @@ build-all: configure
 check: ## all tests but those with real engines
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory build-all
-	@$(MAKE) --no-print-directory tidy-check types unit sim fault demo-smoke presets
+	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault demo-smoke presets
 	@tools/part.sh --summary
 
 tidy-check:
@@ -52,8 +53,11 @@ types:
 unit:
 	$(PART) "unit tests" ctest --test-dir build/release -L unit -j $(JOBS) --output-on-failure --no-tests=error
 
+blackbox:
+	$(PART) "the programs, over real HTTP" ctest --test-dir build/release -L blackbox -j $(JOBS) --output-on-failure --no-tests=error
+
 sim:
-	$(PART) "simulator: 2000 seeds and four mutants" ctest --test-dir build/release -L sim -j $(JOBS) --output-on-failure --no-tests=error
+	$(PART) "simulator: 2000 seeds and the mutants" ctest --test-dir build/release -L sim -j $(JOBS) --output-on-failure --no-tests=error
 
 fault:
 	$(PART) "fault paths" ctest --test-dir build/release -L fault -j $(JOBS) --output-on-failure --no-tests=error
@@ -64,6 +68,9 @@ demo-smoke:
 presets:
 	$(PART) "clang: pure modules and fault paths" tools/check_preset.sh clang $(JOBS)
 	$(PART) "sanitisers: pure modules and fault paths" tools/check_preset.sh asan $(JOBS)
+
+fuzz: ## every fuzz target for SECONDS each (60)
+	$(PART) "fuzz targets, $(SECONDS) s each" env JOBS=$(JOBS) tools/fuzz.sh $(SECONDS)
 
 controller:
 	$(PART) "AReaL's controller: environment" tests/compat/install_env.sh
@@ -77,13 +84,14 @@ real:
 test: ## install what is needed, and pass everything that CI runs
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory install-test build-all
-	@$(MAKE) --no-print-directory tidy-check types unit sim fault demo-smoke presets controller real
+	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault demo-smoke presets controller real
 	@tools/part.sh --summary
 
 nightly: ## the tests that take longer
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory install-test build-all
 	$(PART) "simulator: 100000 seeds" build/release/sim --seeds 1..100000
+	$(PART) "fuzz targets, 300 s each" env JOBS=$(JOBS) tools/fuzz.sh 300
 	$(PART) "real engines: environment" tests/real/install_env.sh
 	$(PART) "real engines: all" tests/real/run.py --suite nightly
 	@tools/part.sh --summary
