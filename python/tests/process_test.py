@@ -38,7 +38,7 @@ class StartTest(ControllerTest):
 
     def test_a_program_that_tells_no_port_is_ended_when_the_time_is_over(self):
         program = self.program("print('still loading', file=sys.stderr, flush=True)\nsignal.pause()\n")
-        controller = self.controller(binary=program, setup_timeout=0.7)
+        controller = self.controller(binary=program, setup_timeout=3.0)
         with self.assertRaises(weighlock.GatewayStartTimedOut) as caught:
             controller.initialize()
         self.assertIsInstance(caught.exception, TimeoutError)
@@ -50,7 +50,7 @@ class StartTest(ControllerTest):
         self.addCleanup(gateway.__exit__)
         program = self.program(f"print('listening {gateway.url}', flush=True)\nsignal.pause()\n")
         with self.assertRaises(weighlock.GatewayStartTimedOut):
-            self.controller(binary=program, setup_timeout=0.7).initialize()
+            self.controller(binary=program, setup_timeout=3.0).initialize()
         self.assertEqual(self.children(), [])
 
     def test_a_program_that_ends_after_it_told_its_port_is_an_error_with_its_code(self):
