@@ -113,6 +113,14 @@ class CallsTest(ControllerTest):
             returned = controller.update_weights(3, raise_on_error=False)
             self.assertEqual((returned.ok, returned.error), (False, "nobody loaded"))
 
+    def test_the_configuration_says_what_a_failed_update_does_unless_the_call_does(self):
+        told = answer(200, {**RESULT, "status": "error", "error": "no"})
+        controller, _ = self.attach(lambda request, _: told, raise_on_error=False)
+        controller._pair_name = "p"
+        self.assertEqual(controller.update_weights(3).error, "no")
+        with self.assertRaises(weighlock.UpdateFailed):
+            controller.update_weights(3, raise_on_error=True)
+
     def test_the_code_of_a_failed_update_is_read_from_the_update_itself_if_that_can_be_read(self):
         told = {**RESULT, "status": "error", "error": "too old", "update_id": "u1"}
         ended = {**scripted.UPDATE, "state": "rejected", "error": {"code": "version_not_newer", "message": "x"}}
