@@ -125,6 +125,9 @@ class Recorder:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Head and body in one packet, at once: otherwise each answer waits 40 ms for the other side's acknowledgement.
+            wbufsize = -1
+            disable_nagle_algorithm = True
 
             def handle_any(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -141,6 +144,7 @@ class Recorder:
                     self.send_header("Content-Length", str(len(data)))
                     self.end_headers()
                     self.wfile.write(data)
+                    self.wfile.flush()
                 except (OSError, http.client.HTTPException):
                     self.close_connection = True  # as it was behind: no answer
                 finally:
