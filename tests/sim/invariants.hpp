@@ -60,6 +60,7 @@ class Invariants {
   struct Book {                             // of one worker
     std::vector<OpenCall> in_flight;        // at most one
     std::vector<OpenCall> unresolved;       // given up or unknown: may still take effect
+    std::string pair;                       // its full-model pair at the last look
     bool known = false;                     // registered at the last look
     std::int64_t baseline = kStartContent;  // what it held when it was registered
     bool loaded_by_us = false;              // since then
@@ -86,6 +87,7 @@ class Invariants {
   void check_canary(const protocol::Call& call, const protocol::Update& update);
   void check_window(const protocol::Call& call, const protocol::Update& update) const;
   void check_pause_policy(const protocol::Call& call) const;
+  void check_watch(const protocol::Call& call) const;
   void check_resume(const protocol::Call& call, const Book& book);
   void check_owner(const protocol::Call& call);
   void on_cancel(protocol::CallId call);
@@ -95,6 +97,18 @@ class Invariants {
   void on_save_ended(const protocol::SaveEnded& event);
   void check_seal(const protocol::Seal& seal);
   void check_discard(const protocol::Discard& discard);
+
+  // invariants_adapter.cpp
+  const protocol::Pair* lora_of(const std::string& name) const;
+  bool is_lora(const protocol::Update& update) const;
+  void check_adapter_call(const protocol::Call& call);
+  void check_adapter_lock(const protocol::Call& call, bool active);
+  bool on_adapter_call_ended(const protocol::CallEnded& event);
+  void check_adapters(const protocol::Pair& pair);
+  bool in_hand(const std::string& worker, const std::string& adapter) const;
+  void check_adapter_verdict(const protocol::Update& update, const std::string& url, const protocol::Target& target);
+  void check_adapter_directory(const std::string& directory) const;
+  std::string unsettled_window(const protocol::Pair& pair) const;
 
   // invariants.cpp: at any time
   void look_at_registry();
@@ -113,6 +127,7 @@ class Invariants {
   void check_outcome(const protocol::Update& update);
   void check_quorum_at_end(const protocol::Update& update);
   void check_targets_at_end(const protocol::Update& update);
+  std::string unsettled_watch(const protocol::Worker& worker) const;
   std::string unsettled_worker(const protocol::Worker& worker) const;
   std::string unsettled_calm(const std::string& pair) const;
   std::string unsettled_clients() const;
@@ -121,6 +136,7 @@ class Invariants {
   Witness w_;
   const protocol::Driver* driver_ = nullptr;
   std::map<std::string, Book> books_;
+  std::map<protocol::CallId, protocol::Call> adapter_calls_;  // open
   std::map<protocol::CallId, std::string> call_worker_;
   std::map<std::string, PairBook> pairs_;
   std::map<std::pair<protocol::UpdateId, std::string>, int>
@@ -146,5 +162,6 @@ class Invariants {
 
 bool changes_weights(OperationKind kind);
 bool changes_engine(OperationKind kind);
+bool changes_adapters(OperationKind kind);
 
 }  // namespace weighlock::sim

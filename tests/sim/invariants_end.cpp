@@ -51,6 +51,7 @@ void Invariants::check_outcome(const protocol::Update& update) {
 }
 
 void Invariants::check_targets_at_end(const protocol::Update& update) {
+  if (is_lora(update)) return;  // it changed nothing of what the registry says
   for (const auto& [url, target] : update.targets) {
     const auto found = state().workers.find(url);
     if (found == state().workers.end()) continue;
@@ -81,7 +82,26 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
   }
 }
 
+// A quarantined worker stays paused, whoever continues it. One may run: its weights are the committed ones, and it is
+// out only because it could not be reached. So may one of another process or with somebody's label, which isn't ours to
+// stop, and one to which nothing may be sent before an earlier call has ended.
+std::string Invariants::unsettled_watch(const protocol::Worker& worker) const {
+  const EngineTruth& real = truth(worker.url);
+  const auto pair = state().pairs.find(worker.pair);
+  if (worker.state != WorkerState::quarantined || pair == state().pairs.end() || stopped_) return "";
+  if (pair->second.spec.policy.pause == protocol::PauseOwner::caller) return "";
+  if (!comparable(worker) || real.paused) return "";
+  const auto book = books_.find(worker.url);
+  if (book == books_.end() || !book->second.unresolved.empty()) return "";
+  const auto& committed = pair->second.committed;
+  const std::int64_t good = committed ? content_of(committed->directory) : book->second.baseline;
+  if (!real.torn && !real.poisoned && real.content == good) return "";
+  return fmt::format("{} is quarantined, and runs with weights {}{}", worker.url, real.content,
+                     real.torn || real.poisoned ? ", torn" : "");
+}
+
 std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
+  if (std::string why = unsettled_watch(worker); !why.empty()) return why;
   const EngineTruth& real = truth(worker.url);
   if (!real.alive || !real.paused || real.foreign_paused) return "";
   const bool named = worker.state == WorkerState::quarantined || worker.state == WorkerState::abandoned ||
@@ -105,6 +125,7 @@ std::string Invariants::unsettled_calm(const std::string& name) const {
   const auto pair = state().pairs.find(name);
   if (pair == state().pairs.end() || !pair->second.committed)
     return fmt::format("no fault, and {} has committed nothing", name);
+  if (pair->second.spec.lora) return unsettled_window(pair->second);
   for (const auto& [url, worker] : state().workers) {
     if (worker.pair != name) continue;
     if (worker.state != WorkerState::ready || truth(url).content != content_of(pair->second.committed->directory)) {

@@ -32,6 +32,12 @@ inline constexpr auto kCallHardTimeout =
 inline constexpr std::size_t kQueuedUpdatesMax =
     16;  // a trainer publishes one step at a time; more is a runaway client
 inline constexpr std::size_t kUpdatesRememberedMax = 256;  // ended updates kept per pair for history and idempotency
+// A quarantined worker that somebody continued is paused again within 2 s of it: a period, its jitter, and two calls.
+inline constexpr std::chrono::milliseconds kWatchPeriod = 1s;
+inline constexpr int kWatchJitterPermille = 100;                    // a thousand workers aren't looked at in one moment
+inline constexpr std::chrono::milliseconds kWatchReadTimeout = 5s;  // a look that has no answer by then is a failed one
+inline constexpr std::chrono::milliseconds kWatchBackOffMax = 30s;  // of one that doesn't answer; doubled up to this
+inline constexpr std::chrono::milliseconds kWatchTellAgain = 60s;  // who continues it each second is told once a minute
 inline constexpr std::size_t kWorkersPerPairMax = 4096;
 inline constexpr std::size_t kTrainersPerPairMax = 16384;
 inline constexpr std::size_t kPairsMax = 1024;
@@ -41,6 +47,13 @@ inline constexpr std::size_t kEngineTextBytesMax = 2048;  // of an engine's or t
 // LoRA
 inline constexpr auto kAdapterUnloadTimeout = 10s;       // it waits for the requests that use the name; best effort
 inline constexpr std::int64_t kAdapterWindowMax = 1024;  // versions of a pair that stay loaded
+
+// Metadata of the compatible API (gateway/meta_store.hpp); it lives in memory
+inline constexpr std::size_t kMetaBytesPerPairMax =
+    256 * 1024 * 1024;                                            // two lists of tens of MB, with room for a third
+inline constexpr std::size_t kMetaBytesMax = 1024 * 1024 * 1024;  // of all pairs: what a control host can spare
+inline constexpr std::size_t kMetaEntryBytes = 256;  // that a key or a set's member counts beside its own bytes
+inline constexpr std::size_t kMetaDepthMax = 256;    // AWEX nests ten deep; Python's json gives up at about 1000
 
 // Checkpoints
 inline constexpr std::size_t kSafetensorsHeaderBytesMax = 100'000'000;  // the reference implementation's cap

@@ -312,6 +312,12 @@ void pair_is_idle(Context& context, const std::string& name) {
   if (it == context.state().pairs.end()) return;
   Pair& pair = it->second;
   if (!pair.active.empty()) return;
+  if (pair.reconnect) {  // while it waited another pair may have taken a worker of its list
+    if (auto error = refuse_spec(context, pair.reconnect->spec)) {
+      reply(context, pair.reconnect->token, std::move(error));
+      pair.reconnect.reset();
+    }
+  }
   const bool wants_leave = !pair.removing.empty() || pair.reconnect;
   if (wants_leave && !context.state().stopping && start_leave_job(context, name, pair)) return;
   if (!pair.removing.empty()) {

@@ -27,7 +27,7 @@ bool in_pipeline(Step step) {
   return step >= Step::labelling && step <= Step::repausing;
 }
 bool before_verify(Step step) {
-  return step >= Step::labelling && step <= Step::flushing;
+  return step >= Step::labelling && step <= Step::adapter_loading;
 }
 
 struct Tally {
@@ -275,9 +275,9 @@ void on_flushed(Context& context, Update& update, Target& target, const Outcome&
 // is said.
 void pause_again(Context& context, Update& update, Target& target) {
   ++target.repauses;
-  context.record(
-      RecordKind::worker_state, update, target.worker,
-      {{"state", "continued_by_other"}, {"message", "it was running although its load had begun; paused again"}});
+  context.record(RecordKind::worker_state, update, target.worker,
+                 {{"state", std::string(kContinuedByOther)},
+                  {"message", "it was running although its load had begun; paused again"}});
   target.pause_sent = true;
   target.was_paused = false;  // whoever had paused it continued it: the pause that follows is ours to undo
   Operation operation;

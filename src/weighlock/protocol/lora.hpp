@@ -70,6 +70,8 @@ void on_adapter_restore_timer(Context& context, Update& update);
 // lora_window.cpp
 // The committed versions that an engine should serve beside the one that is loaded now, oldest first.
 std::vector<AdapterVersion> older_of_window(const Pair& pair, const std::string& new_name);
+// Whether the update's directory may have held other bytes: its name then proves nothing.
+bool may_be_reused(const Update& update);
 void add_to_window(Context& context, Pair& pair, const Update& update);
 void plan_retirement(Pair& pair, std::int64_t version);
 void start_retirements(Context& context);

@@ -38,7 +38,7 @@ struct Work {
 };
 
 Work work_on(Context& context, Update& update, Target& target) {
-  AdapterVersion wanted{new_name(context, update), update.attempt, update.version, !update.path.empty()};
+  AdapterVersion wanted{new_name(context, update), update.attempt, update.version, may_be_reused(update)};
   return Work{context,         update,           target, context.pair_of(update), adapters_of(context, update, target),
               *target.adapter, std::move(wanted)};
 }
@@ -62,7 +62,7 @@ void learn(Work& work, const AdapterVersion& version) {
     return;
   }
   // Not loaded by this process, but from a directory that only this attempt ever had.
-  if (version.handed || listed->second != version.version.directory) return;
+  if (version.reused || listed->second != version.version.directory) return;
   work.known.names[version.name] = KnownAdapter{version.version.version, version.attempt, version.version.directory,
                                                 true, version.name != work.wanted.name};
 }

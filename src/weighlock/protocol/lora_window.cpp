@@ -74,10 +74,14 @@ std::vector<AdapterVersion> older_of_window(const Pair& pair, const std::string&
   return older;
 }
 
+bool may_be_reused(const Update& update) {
+  return !update.path.empty() || !update.sealed || update.sealed->blind;
+}
+
 void add_to_window(Context& context, Pair& pair, const Update& update) {
   const std::string name = new_name(context, update);
   std::erase_if(pair.window, [&](const AdapterVersion& v) { return v.name == name; });
-  pair.window.push_back(AdapterVersion{name, update.attempt, update.version, !update.path.empty()});
+  pair.window.push_back(AdapterVersion{name, update.attempt, update.version, may_be_reused(update)});
   while (pair.window.size() > static_cast<std::size_t>(limits::kAdapterWindowMax)) pair.window.pop_front();
 }
 

@@ -130,8 +130,10 @@ void on_call_ended(Context& context, const CallEnded& event) {
     worker.earlier.push_back(
         EarlierCall{call.call, call.kind, call.pause_mode, false, call.held_before, call.unpaused});
   }
-  if (changes_something(call.kind) || !event.outcome.ok())
+  const bool watched = worker.watch.call == event.call;  // its reads fail each second while an engine is away
+  if (changes_something(call.kind) || (!event.outcome.ok() && !watched))
     record_outcome(context, update_id, worker, call, event.outcome);
+  if (watched) return on_watch_call(context, worker, call, event.outcome);
   Update* update = context.find_update(update_id);
   if (!update) return;
   const auto target = update->targets.find(url);
@@ -166,6 +168,8 @@ void on_target_timer(Context& context, Update& update, const std::string& url) {
 
 void on_timer(Context& context, const TimerFired& event) {
   if (on_retire_timer(context, event.timer)) return;
+  if (const auto watch = context.state().watch_timers.extract(event.timer); !watch.empty())
+    return on_watch_timer(context, watch.mapped());
   const auto it = context.state().timers.find(event.timer);
   if (it == context.state().timers.end()) return;  // cancelled while it fired
   Update* update = context.find_update(it->second);

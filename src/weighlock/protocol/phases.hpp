@@ -11,6 +11,7 @@
 //   heal.cpp       bringing one worker to a version: catch-up and restoring share it
 //   resume.cpp     letting one worker serve again, or fencing it
 //   finish.cpp     terminal states
+//   watch.cpp      between updates: workers that may not serve stay paused
 //
 // lora.hpp lists the files of LoRA pairs, and the locks that all pairs share.
 //
@@ -48,6 +49,8 @@ void end_before_pause(Context& context, Update& update, UpdateState state, Error
 // survey.cpp
 void begin_survey(Context& context, Update& update);
 void read_worker(Context& context, Update& update, Target& target);
+// What to ask a worker to learn its state: a barrier, where earlier calls may still run and one exists.
+Operation next_reading(Context& context, Worker& worker);
 void on_survey_timer(Context& context, Update& update);
 // What an answer of the engine says of the worker; true if it is another incarnation than the one known.
 bool observe(Context& context, Worker& worker, const StateReading& reading);
@@ -105,6 +108,15 @@ void end_flush_tries(Context& context, Update& update, Target& target);
 void on_resume_retry(Context& context, Update& update, Target& target);
 void quarantine(Context& context, Update& update, Target& target, Cause cause);
 void start_retry(Context& context, Update& update, Target& target, Milliseconds after);
+
+// watch.cpp
+// The worker is quarantined: it is looked at from now on, until it isn't any more.
+void begin_watch(Context& context, Worker& worker);
+void on_watch_timer(Context& context, const std::string& url);
+// The answer to a call of the watch; `call` is what was in flight.
+void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome);
+// An update is about to call the worker: it goes first.
+void yield_watch(Context& context, Worker& worker);
 
 // finish.cpp
 // Ends RESUMING or RESTORING when every target is done.

@@ -26,6 +26,15 @@ struct EarlierCall {
   bool unpaused = false;     // sent to an engine that was not paused: some have no barrier for it then
 };
 
+// The look that is kept on a worker that may not serve, between updates (watch.cpp).
+struct Watch {
+  std::optional<TimerId> timer;    // the next look; while a call runs, its limit
+  std::optional<CallId> call;      // the worker's `in_flight`, if that is ours
+  int failures = 0;                // in a row; they stretch the time to the next look
+  int continues = 0;               // found running since this was last told
+  std::optional<Instant> told_at;  // when a record last said that it was found running
+};
+
 // One worker of the registry, keyed by its normalised URL. It belongs to the gateway; `pair` is its one full-model
 // pair ("" = none: only LoRA pairs use it, and it stays READY).
 struct Worker {
@@ -51,6 +60,7 @@ struct Worker {
   std::vector<EarlierCall> earlier;
   std::optional<EarlierCall> in_flight;  // at most one
   UpdateId locked_by;                    // "" = free
+  Watch watch;
 };
 
 enum class Role { member, extra };
@@ -239,7 +249,8 @@ struct State {
   std::map<CallId, std::pair<std::string, std::string>> saves;           // running saves -> pair, trainer
   std::map<std::string, TrainerBusy> busy;                               // trainers whose /save hasn't ended, by URL
   std::map<TimerId, UpdateId> timers;
-  std::deque<UpdateId> orphans;  // ended updates of removed pairs, bounded
+  std::map<TimerId, std::string> watch_timers;  // worker
+  std::deque<UpdateId> orphans;                 // ended updates of removed pairs, bounded
   std::uint64_t next_id = 1;
   std::uint64_t next_update = 1;
   bool stopping = false;

@@ -50,6 +50,11 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
 
 void read_worker(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
+  yield_watch(context, worker);
+  context.call(update, target, Step::surveying, next_reading(context, worker));
+}
+
+Operation next_reading(Context& context, Worker& worker) {
   Operation operation;
   if (!worker.dialect) {
     operation.kind = OperationKind::identify;
@@ -59,7 +64,7 @@ void read_worker(Context& context, Update& update, Target& target) {
   } else {
     operation.kind = OperationKind::read_state;
   }
-  context.call(update, target, Step::surveying, std::move(operation));
+  return operation;
 }
 
 bool label_is_ours(const Worker& worker, const std::string& label) {

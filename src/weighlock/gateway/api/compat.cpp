@@ -239,6 +239,7 @@ void disconnect(ApiContext& context, RouteRequest request, Responder responder) 
   event.token = pending->when_replied([pending, name](const Reply& reply) {
     if (reply.error && reply.error->code == ErrorCode::not_found) return pending->answer(pair_not_found(name));
     if (reply.error) return pending->answer(failure_answer(*reply.error));
+    pending->context().meta.clear(name);
     json::object out{{"status", "ok"}, {"pair_name", name}};
     if (!reply.abandoned.empty()) out["abandoned"] = text_list(reply.abandoned);
     pending->answer(json_answer(200, out));

@@ -73,20 +73,58 @@ json::array at(std::string_view key) {
   return {"body", json::string(key)};
 }
 
+json::object failure_item(std::string_view type, json::array where, std::string_view message, json::value input) {
+  json::object out;
+  out["type"] = type;
+  out["loc"] = std::move(where);
+  out["msg"] = message;
+  out["input"] = std::move(input);
+  return out;
+}
+
+HttpResponse refusal_of(json::array failures) {
+  json::object body;
+  body["detail"] = std::move(failures);
+  return json_answer(422, body);
+}
+
+HttpResponse refusal_of(json::object only) {
+  json::array failures;
+  failures.push_back(std::move(only));
+  return refusal_of(std::move(failures));
+}
+
 }  // namespace
+
+bool says_json(const HttpRequest& request) {
+  return is_json(header(request.headers, "content-type"));
+}
+
+HttpResponse refuse_json(const Error& failure) {
+  json::object item{
+      {"type", "json_invalid"}, {"loc", {"body", position_in(failure.message)}}, {"msg", "JSON decode error"}};
+  item["input"] = json::object{};
+  item["ctx"] = {{"error", failure.message}};
+  return refusal_of(std::move(item));
+}
+
+HttpResponse refuse_missing_body() {
+  return refusal_of(failure_item("missing", {"body"}, "Field required", nullptr));
+}
+
+HttpResponse refuse_no_object(json::value input) {
+  return refusal_of(failure_item("model_attributes_type", {"body"},
+                                 "Input should be a valid dictionary or object to extract fields from",
+                                 std::move(input)));
+}
 
 LaxBody::LaxBody(const HttpRequest& request) {
   unreadable_ = true;
   json::value value;
-  if (!request.body.empty() && is_json(header(request.headers, "content-type"))) {
+  if (!request.body.empty() && says_json(request)) {
     Result<json::value> parsed = parse_json(request.body, "request body");
     if (!parsed) {
-      json::object failure{{"type", "json_invalid"},
-                           {"loc", {"body", position_in(parsed.error().message)}},
-                           {"msg", "JSON decode error"}};
-      failure["input"] = json::object{};
-      failure["ctx"] = {{"error", parsed.error().message}};
-      failures_.push_back(std::move(failure));
+      whole_refusal_ = refuse_json(parsed.error());
       return;
     }
     value = *std::move(parsed);
@@ -97,20 +135,14 @@ LaxBody::LaxBody(const HttpRequest& request) {
     object_ = std::move(value.get_object());
     unreadable_ = false;
   } else if (value.is_null()) {
-    fail("missing", {"body"}, "Field required", nullptr);
+    whole_refusal_ = refuse_missing_body();
   } else {
-    fail("model_attributes_type", {"body"}, "Input should be a valid dictionary or object to extract fields from",
-         std::move(value));
+    whole_refusal_ = refuse_no_object(std::move(value));
   }
 }
 
 void LaxBody::fail(std::string_view type, json::array where, std::string_view message, json::value input) {
-  json::object failure;
-  failure["type"] = type;
-  failure["loc"] = std::move(where);
-  failure["msg"] = message;
-  failure["input"] = std::move(input);
-  failures_.push_back(std::move(failure));
+  failures_.push_back(failure_item(type, std::move(where), message, std::move(input)));
 }
 
 const json::value* LaxBody::member(std::string_view key, bool required) {
@@ -204,8 +236,8 @@ bool LaxBody::flag(std::string_view key, bool otherwise) {
 }
 
 std::optional<HttpResponse> LaxBody::refusal() const {
-  if (failures_.empty()) return std::nullopt;
-  return json_answer(422, json::object{{"detail", failures_}});
+  if (whole_refusal_ || failures_.empty()) return whole_refusal_;
+  return refusal_of(failures_);
 }
 
 }  // namespace weighlock
