@@ -20,11 +20,15 @@ _LINE_BYTES_MAX = 8 * 1024 * 1024  # a record that names a thousand workers is s
 
 
 class Decoder:
-    """Bytes of `text/event-stream` to (id, kind, data). Data without an id, and ids without data, are legal."""
+    """Bytes of `text/event-stream` to (kind, data). Data without an id, and ids without data, are legal.
+
+    An id counts when its block has ended: a cut within an event must not skip it.
+    """
 
     def __init__(self) -> None:
         self.last_id: str | None = None
         self._rest = b""
+        self._id: str | None = None
         self._kind = ""
         self._data: list[str] = []
 
@@ -42,12 +46,14 @@ class Decoder:
         if not line:
             if self._data:
                 found.append((self._kind or "message", "\n".join(self._data)))
+            if self._id is not None:
+                self.last_id = self._id
             self._kind, self._data = "", []
             return
         name, _, value = line.partition(":")  # a line that begins with a colon is a comment: the heartbeat
         value = value.removeprefix(" ")
         if name == "id":
-            self.last_id = value
+            self._id = value
         elif name == "event":
             self._kind = value
         elif name == "data":

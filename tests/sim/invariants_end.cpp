@@ -82,9 +82,9 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
   }
 }
 
-// A quarantined worker stays paused, whoever continues it. One may run: its weights are the committed ones, and it is
-// out only because it could not be reached. So may one of another process or with somebody's label, which isn't ours to
-// stop, and one to which nothing may be sent before an earlier call has ended.
+// A quarantined worker stays paused, whoever continues it. One may run: its weights are the committed ones or those
+// that it started with. So may one of another process or with somebody's label, which isn't ours to stop, and one to
+// which nothing may be sent before an earlier call has ended.
 std::string Invariants::unsettled_watch(const protocol::Worker& worker) const {
   const EngineTruth& real = truth(worker.url);
   const auto pair = state().pairs.find(worker.pair);
@@ -95,7 +95,8 @@ std::string Invariants::unsettled_watch(const protocol::Worker& worker) const {
   if (book == books_.end() || !book->second.unresolved.empty()) return "";
   const auto& committed = pair->second.committed;
   const std::int64_t good = committed ? content_of(committed->directory) : book->second.baseline;
-  if (!real.torn && !real.poisoned && real.content == good) return "";
+  const bool known = real.content == good || real.content == kStartContent || !book->second.loaded_by_us;
+  if (!real.torn && !real.poisoned && known) return "";
   return fmt::format("{} is quarantined, and runs with weights {}{}", worker.url, real.content,
                      real.torn || real.poisoned ? ", torn" : "");
 }

@@ -13,6 +13,8 @@ using enum ErrorCode;
 constexpr std::string_view kNoRoute = "this release or build of the engine doesn't have the route";
 constexpr std::string_view kProxy = "a proxy in front of the engine spoke; what the engine did isn't known";
 constexpr std::string_view kLoraOff = "start the engine with --enable-lora, --max-lora-rank and --lora-target-modules";
+constexpr std::string_view kNotVisible =
+    "the engine can't see the directory, or a file in it: is the storage mounted there under the same path?";
 constexpr std::string_view kHalfUnloaded = "unload it again, then load it";
 constexpr std::string_view kFlush = "requests are running or queued: flush when they have ended";
 
@@ -68,13 +70,9 @@ constexpr auto kTable = std::to_array<Row>({
     {load_adapter, {0}, body::contains, "already exists. Loaded LoRAs", untouched, adapter_exists},
     {load_adapter, {0}, body::contains, "has an incomplete unload", untouched, adapter_half_unloaded, kHalfUnloaded},
     {load_adapter, {0}, body::contains, "LoRA is not enabled", untouched, not_supported, kLoraOff},
-    {load_adapter,
-     {0},
-     body::contains,
-     "Repo id must use alphanumeric chars",
-     untouched,
-     storage_not_visible,
-     "the engine can't see the directory: is the storage mounted there under the same path?"},
+    {load_adapter, {0}, body::contains, "Repo id must ", untouched, storage_not_visible, kNotVisible},
+    {load_adapter, {0}, body::contains, "No such file or directory", untouched, storage_not_visible, kNotVisible},
+    {load_adapter, {0}, body::contains, "Cannot find any model weights", untouched, storage_not_visible, kNotVisible},
     {load_adapter,
      {0},
      body::contains,

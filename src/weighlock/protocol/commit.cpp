@@ -83,6 +83,7 @@ void on_commit_durable(Context& context, const CommitDurable& event) {
   pair.committed = update->version;
   pair.previous_good = std::exchange(pair.last_good, update->version);
   if (update->sealed) pair.bytes_last = update->sealed->bytes;
+  note_stored(pair, *update, true);
   if (update->sealed && update->sealed->blind) {
     // What was not seen can't be relied on to heal another worker with (storage.md, "Blind").
     pair.last_good.reset();

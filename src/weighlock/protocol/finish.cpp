@@ -111,6 +111,7 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
   release_locks(context, update);
   context.record(RecordKind::update_ended, update, "", outcome_body(context, update));
   if (pair.active == update.id) pair.active.clear();
+  release_versions(context, update);
   std::erase(pair.queue, update.id);
   pair.history.push_back(update.id);
   prune(context, pair.history);

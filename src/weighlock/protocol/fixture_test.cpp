@@ -40,6 +40,12 @@ Fixture::Fixture() {
 
 void Fixture::append(std::vector<Record> group, std::function<void()> durable) {
   records.insert(records.end(), group.begin(), group.end());
+  const bool commits =
+      std::any_of(group.begin(), group.end(), [](const Record& r) { return r.kind == RecordKind::commit; });
+  if (hold_commit && commits) {
+    held_durable = std::move(durable);
+    return;
+  }
   durable();
 }
 

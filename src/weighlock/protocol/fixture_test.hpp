@@ -72,6 +72,8 @@ class Fixture : public Ports, public ::testing::Test {
   std::vector<Seal> seals;
   std::vector<Cancel> cancels;
   bool stopped = false;
+  bool hold_commit = false;            // the group of a commit record stays on its way to the disk ...
+  std::function<void()> held_durable;  // ... until the test runs this
 
  private:
   Instant now_;

@@ -101,6 +101,17 @@ void launch(Context& context, Update& update) {
   }
 }
 
+// Nobody loads any more, and nobody waits for a turn to: from here on it is the time to verify that counts.
+void enter_verifying(Context& context, Update& update) {
+  const bool loading = std::any_of(update.targets.begin(), update.targets.end(), [](const auto& e) {
+    return before_verify(e.second.step) || (e.second.included && e.second.step == Step::paused);
+  });
+  if (loading || update.state != UpdateState::loading) return;
+  context.set_state(update, UpdateState::verifying);
+  context.cancel_timer(update, "load");
+  context.start_timer(update, "verify", update.policy.deadlines.verify);
+}
+
 void send_verify(Context& context, Update& update, Target& target) {
   const Worker& worker = context.worker_of(target);
   const Evidence best = context.traits_of(worker).evidence_best;
@@ -111,6 +122,7 @@ void send_verify(Context& context, Update& update, Target& target) {
   const Evidence asked = update.policy.evidence.value_or(best);
   operation.evidence = update.sealed && update.sealed->blind ? Evidence::label : std::min(asked, best);
   context.call(update, target, Step::verifying, std::move(operation));
+  enter_verifying(context, update);
 }
 
 void send_flush(Context& context, Update& update, Target& target) {
@@ -183,14 +195,7 @@ void evaluate(Context& context, Update& update) {
     return evaluate(context, update);
   }
   if (t.batch_judged) return begin_commit(context, update);
-  const bool loading = std::any_of(update.targets.begin(), update.targets.end(), [](const auto& e) {
-    return before_verify(e.second.step) || (e.second.included && e.second.step == Step::paused);
-  });
-  if (!loading && update.state == UpdateState::loading) {
-    context.set_state(update, UpdateState::verifying);
-    context.cancel_timer(update, "load");
-    context.start_timer(update, "verify", update.policy.deadlines.verify);
-  }
+  enter_verifying(context, update);
   if (!is_canary && t.batch_launched && t.verified >= needed && !update.quorum_reached) {
     update.quorum_reached = true;
     std::vector<std::int64_t> times;

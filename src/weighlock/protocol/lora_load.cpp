@@ -177,7 +177,7 @@ void on_unloaded(Work& work, const Outcome& outcome) {
   if (says_gone(outcome)) {
     // A load that was sent before may have come in behind the first unload; nothing comes in behind its answer.
     if (work.progress.doubtful && !work.progress.again) return send_unload(work, name, true);
-    forget_name(work.context, work.pair, work.known, name);
+    work.known.names.erase(name);
     work.progress.listed.erase(name);
     return next_step(work);
   }
@@ -241,7 +241,7 @@ void on_listed(Work& work, const Outcome& outcome) {
   Target& target = work.target;
   if (outcome.ok() && outcome.reading) {
     target.tries = 0;
-    const bool is_new = observe_adapters(work.context, work.pair, work.known, *outcome.reading);
+    const bool is_new = observe_adapters(work.context, work.known, *outcome.reading);
     target.incarnation = work.known.incarnation;
     work.progress.listed.clear();
     work.progress.tells = outcome.reading->adapters.has_value();

@@ -107,7 +107,7 @@ void on_adapter_survey_call(Context& context, Update& update, Target& target, Op
   target.step = Step::surveyed;
   if (outcome.ok() && outcome.reading) {
     WorkerAdapters& known = adapters_of(context, update, target);
-    observe_adapters(context, context.pair_of(update), known, *outcome.reading);
+    observe_adapters(context, known, *outcome.reading);
     target.reached = true;
     target.incarnation = known.incarnation;
     AdapterProgress& progress = *target.adapter;

@@ -103,9 +103,11 @@ TEST_F(LoraTest, refused_load_on_one_worker_is_undone_on_the_others_and_pauses_n
   }
   EXPECT_EQ(update(id).targets.at(url(1)).cause->code, CauseCode::adapter_failed);
   EXPECT_NE(update(id).targets.at(url(1)).cause->message.find("400 bad rank"), std::string::npos);
+  EXPECT_EQ(lora().committed->version, 1);
+  EXPECT_TRUE(discards.empty());
+  request_lora(3);
   ASSERT_EQ(discards.size(), 1u);
   EXPECT_EQ(discards[0].directory, "/shared/v2.a2");
-  EXPECT_EQ(lora().committed->version, 1);
 }
 
 TEST_F(LoraTest, policy_may_accept_a_missing_worker_and_the_next_version_is_served_there_again) {

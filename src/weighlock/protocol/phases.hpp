@@ -11,6 +11,7 @@
 //   heal.cpp       bringing one worker to a version: catch-up and restoring share it
 //   resume.cpp     letting one worker serve again, or fencing it
 //   finish.cpp     terminal states
+//   retention.cpp  which committed versions are deleted, and when
 //   watch.cpp      between updates: workers that may not serve stay paused
 //
 // lora.hpp lists the files of LoRA pairs, and the locks that all pairs share.
@@ -117,6 +118,12 @@ void on_watch_timer(Context& context, const std::string& url);
 void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome);
 // An update is about to call the worker: it goes first.
 void yield_watch(Context& context, Worker& worker);
+
+// retention.cpp
+// The update's version is sealed on storage; if it is ours it is deleted some day.
+void note_stored(Pair& pair, const Update& update, bool committed);
+// Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
+void release_versions(Context& context, const Update& update);
 
 // finish.cpp
 // Ends RESUMING or RESTORING when every target is done.

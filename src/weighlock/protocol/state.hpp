@@ -206,11 +206,10 @@ struct TrainerBusy {
   std::string directory;
 };
 
-// LoRA: an attempt that was undone; its directory goes when no engine can know it any more.
-struct UndoneDirectory {
-  UpdateId update;
-  std::string save_path;
-  std::string directory;
+// A sealed version on storage.
+struct StoredVersion {
+  VersionRef version;
+  bool committed = true;  // false: it was rolled back
 };
 
 struct Pair {
@@ -220,7 +219,8 @@ struct Pair {
   std::optional<VersionRef> committed;
   std::optional<VersionRef> last_good;
   std::optional<VersionRef>
-      previous_good;  // the last good before that: taken again if the last one's bytes turn out bad
+      previous_good;                 // the last good before that: taken again if the last one's bytes turn out bad
+  std::deque<StoredVersion> stored;  // whose directories are ours and still there, oldest first
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
   UpdateId active;
@@ -232,7 +232,6 @@ struct Pair {
       spoiled;  // "lineage/version" -> workers that its failed attempt left not ready
   std::map<std::string, WorkerAdapters> adapters;  // LoRA, by worker
   std::deque<AdapterVersion> window;               // LoRA: the last committed versions, newest last, bounded
-  std::vector<UndoneDirectory> undone;             // LoRA
   std::optional<ConnectPair> reconnect;            // waits for the running update
   std::vector<ReplyToken> removing;                // waits likewise; non-empty: the pair is being removed
 };

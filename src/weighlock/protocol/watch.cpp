@@ -71,16 +71,18 @@ void tell_that_it_runs(Context& context, Worker& worker, std::string message) {
                  {{"state", std::string(kContinuedByOther)}, {"message", std::move(message)}});
 }
 
-// Out of service only because it could not be reached: it holds the committed version, no call of ours came since, and
-// it was never stopped. To stop it now would take from its users what is whole.
+// Not ready, and not ours to stop: we never paused it, and what it holds is whole. Either it is the committed version,
+// and it was only out of reach; or it is what the process started with, and it waits to be brought in. Whoever
+// generates with that one may have nothing else to generate with.
 bool may_run(const Pair& pair, const Worker& worker, const StateReading& reading) {
-  if (worker.paused_by_us || pair.spec.policy.pause == PauseOwner::never) return false;
-  const bool same = worker.version && pair.committed ? worker.version->same_version(*pair.committed)
-                                                     : !worker.version && !pair.committed;
-  const std::string& label =
-      worker.version && worker.version->lineage != 0 ? worker.version->label : worker.start_label;
+  if (worker.paused_by_us) return false;
+  // Without a pause no label says that a load has begun.
+  const bool joined = worker.cause && worker.cause->code == CauseCode::restarted;
+  if (pair.spec.policy.pause == PauseOwner::never && !joined) return false;
+  if (!worker.version) return worker.labels.empty() && reading.label == worker.start_label;
+  const std::string& label = worker.version->lineage == 0 ? worker.start_label : worker.version->label;
   const bool settled = worker.labels.empty() || (worker.labels.size() == 1 && worker.labels.front() == label);
-  return same && settled && reading.label == label;
+  return pair.committed && worker.version->same_version(*pair.committed) && settled && reading.label == label;
 }
 
 void hold(Context& context, Worker& worker, const StateReading& reading) {

@@ -190,6 +190,17 @@ TEST_F(WatchTest, whole_worker_that_was_only_out_of_reach_is_not_stopped) {
   EXPECT_EQ(worker(1).state, WorkerState::quarantined);
 }
 
+TEST_F(WatchTest, worker_that_joined_is_not_stopped_before_an_update_brings_it_in) {
+  connect(2);
+  request(1);
+  connect(3);
+  ASSERT_EQ(worker(2).state, WorkerState::quarantined);
+  advance(10s);
+  EXPECT_FALSE(engine(2).paused);
+  request(2);
+  EXPECT_EQ(worker(2).state, WorkerState::ready);
+}
+
 TEST_F(WatchTest, worker_that_missed_a_commit_is_paused_when_it_is_back) {
   connect(3);
   request(1);

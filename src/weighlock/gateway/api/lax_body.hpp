@@ -47,6 +47,7 @@ class LaxBody {
   json::object object_;
   json::array failures_;
   std::optional<HttpResponse> whole_refusal_;
+  bool small_;               // a refusal may repeat it
   bool unreadable_ = false;  // there is no object to look into
 };
 

@@ -134,15 +134,19 @@ bool has_encoded_slash(const RouteRequest& request) {
 
 void add_meta_routes(Router& router, ApiContext& context) {
   using Deed = void (*)(ApiContext&, RouteRequest, Responder);
-  const auto add = [&](std::string_view method, std::string_view pattern, Deed deed) {
-    router.add(method, pattern, [&context, deed](RouteRequest request, Responder responder) {
+  const auto add = [&](std::string_view method, std::string_view pattern, Deed deed,
+                       std::size_t body_bytes_max = limits::kControlBodyBytesMax) {
+    const auto handler = [&context, deed](RouteRequest request, Responder responder) {
       if (has_encoded_slash(request)) return responder.respond(detail_answer(404, "Not Found"));
       deed(context, std::move(request), std::move(responder));
-    });
+    };
+    router.add(method, pattern, handler, body_bytes_max);
   };
   add("GET", "/weight_meta/{pair}/{key}", [](ApiContext& c, RouteRequest r, Responder a) { get_value(c, r, a); });
-  add("PUT", "/weight_meta/{pair}/{key}",
-      [](ApiContext& c, RouteRequest r, Responder a) { put_value(c, std::move(r), std::move(a)); });
+  add(
+      "PUT", "/weight_meta/{pair}/{key}",
+      [](ApiContext& c, RouteRequest r, Responder a) { put_value(c, std::move(r), std::move(a)); },
+      limits::kRequestBodyBytesMax);
   add("DELETE", "/weight_meta/{pair}/{key}", [](ApiContext& c, RouteRequest r, Responder a) { delete_value(c, r, a); });
   add("PUT", "/weight_meta/{pair}/set/{key}", [](ApiContext& c, RouteRequest r, Responder a) { add_to_set(c, r, a); });
   add("GET", "/weight_meta/{pair}/set/{key}/size",
