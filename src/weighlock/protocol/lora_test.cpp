@@ -287,7 +287,7 @@ TEST_F(LoraTest, rank_above_a_workers_limit_is_refused_before_any_load) {
   engine(1).rank_max = 4;
   const UpdateId id = request_lora(1);
   expect_state(id, UpdateState::aborted);
-  for (const std::string word : {url(1), std::string("up to rank 4"), std::string("has rank 8")})
+  for (const std::string& word : {url(1), std::string("up to rank 4"), std::string("has rank 8")})
     EXPECT_NE(words(id).find(word), std::string::npos) << words(id);
   EXPECT_TRUE(engine(0).adapter_calls.empty());
   EXPECT_EQ(discards.size(), 1u);
