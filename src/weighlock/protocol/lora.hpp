@@ -51,6 +51,8 @@ void on_adapter_survey_call(Context& context, Update& update, Target& target, Op
 void adapter_survey_done(Context& context, Update& update);
 void describe_adapter(Context& context, const Update& update, Seal& seal);
 void adapter_sealed(Context& context, Update& update);
+// Why this worker can't take the sealed adapter, "" if it can: both ranks are named.
+std::string rank_refusal(const Update& update, const WorkerAdapters& known);
 // How many of the pair's workers serve the committed version.
 int serving_adapters(const Pair& pair);
 

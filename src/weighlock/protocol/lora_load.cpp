@@ -165,6 +165,9 @@ void next_step(Work& work) {
     work.progress.doubtful = known && !it->second.certain;
     return send_unload(work, lacking->name, false);
   }
+  if (const std::string why = rank_refusal(work.update, work.known); !why.empty() && lacking->name == work.wanted.name)
+    return fail(work, lacking->name, Verdict::untouched, CauseCode::adapter_failed,
+                fmt::format("load of {}: not sent: it {}", lacking->name, why));
   if (work.progress.loads[lacking->name] >= kLoadTries)
     return fail(work, lacking->name, Verdict::unknown, CauseCode::adapter_failed,
                 fmt::format("load of {}: sent {} times, and the engine doesn't list it", lacking->name, kLoadTries));

@@ -339,6 +339,26 @@ TEST_F(LoraTest, full_model_update_waits_for_the_adapter_and_the_adapter_for_it)
   expect_state(next, UpdateState::succeeded);
 }
 
+TEST_F(LoraTest, worker_in_a_model_update_is_listed_and_judged_when_it_is_free) {
+  connect(2);
+  connect_lora(2);
+  request(1);
+  silence(1, K::load);
+  const UpdateId model = request(2);
+  engine(1).rank_max = 4;
+  const int lists = count(1, K::list_adapters);
+  const UpdateId adapter = request_lora(1, Policy{});
+  EXPECT_EQ(count(1, K::list_adapters), lists) << "it loads, and may be silent";
+  engine(1).loaded = "/shared/v2.a2";
+  engine(1).label = "2";
+  answer_silenced(1, good_list({}));
+  expect_state(model, UpdateState::succeeded);
+  expect_state(adapter, UpdateState::degraded);
+  EXPECT_TRUE(engine(0).adapters.contains("policy-v1"));
+  EXPECT_EQ(count(1, K::load_adapter), 0);
+  EXPECT_NE(known(1).cause->message.find("up to rank 4"), std::string::npos);
+}
+
 TEST_F(LoraTest, failing_adapter_changes_nothing_for_the_full_model_pair) {
   connect(2);
   request(1);
