@@ -523,6 +523,21 @@ TEST_F(LoraTest, name_of_another_pair_on_the_same_worker_and_a_change_of_kind_ar
   EXPECT_EQ(replies.back().error->code, ErrorCode::conflict);
 }
 
+TEST_F(LoraTest, directories_of_the_window_outlive_keep_versions) {
+  connect_lora(1, 3);
+  Policy policy = all();
+  policy.keep_versions = 1;
+  spec.policy.keep_versions = 1;
+  post(ConnectPair{1, spec, false});
+  for (std::int64_t v = 1; v <= 5; ++v) request_lora(v, policy);
+  for (const Discard& discard : discards) {
+    EXPECT_NE(discard.directory, "/shared/v3.a3");
+    EXPECT_NE(discard.directory, "/shared/v4.a4");
+  }
+  ASSERT_EQ(discards.size(), 1u) << "v2 was still loaded when v5 was committed";
+  EXPECT_EQ(discards[0].directory, "/shared/v1.a1");
+}
+
 TEST_F(LoraTest, canary_that_fails_loads_no_other_worker) {
   connect_lora(3);
   Policy policy = all();
