@@ -306,12 +306,13 @@ void on_adapter_timer(Context& context, Update& update, Target& target) {
   Work work = work_on(context, update, target);
   if (!target.call && target.step == Step::adapter_listing) return send_list(work);
   if (!target.call && target.step == Step::adapter_loading) return next_step(work);
+  if (!target.call) return;
   const bool changes = target.step == Step::adapter_loading || target.step == Step::adapter_unloading;
   for (const AdapterVersion& version : older_of_window(work.pair, work.wanted.name)) {
     if (serves(work, version) || !work.progress.given_up.insert(version.name).second) continue;
     work.progress.missing.push_back(fmt::format("load of {}: no time was left for it", version.name));
   }
-  if (!target.call || !changes || work.progress.name == work.wanted.name) return;
+  if (!changes || work.progress.name == work.wanted.name) return;
   give_up_adapter_call(context, target);
   next_step(work);
 }

@@ -484,6 +484,17 @@ TEST_F(LoraTest, worker_stays_registered_while_another_pair_uses_it) {
   EXPECT_EQ(worker(0).pair, "actor");
 }
 
+TEST_F(LoraTest, adapter_that_is_on_its_way_outlives_the_full_model_pair) {
+  connect(1);
+  connect_lora(1);
+  silence(0, K::load_adapter);
+  const UpdateId id = request_lora(1);
+  post(RemovePair{9, "actor"});
+  post(CancelUpdate{7, id});
+  expect_state(id, UpdateState::rolled_back);
+  EXPECT_EQ(engine(0).adapter_calls.back(), "unload policy-v1");
+}
+
 TEST_F(LoraTest, new_lineage_may_use_a_name_again_after_it_was_unloaded) {
   connect_lora(1);
   request_lora(41);
