@@ -136,10 +136,13 @@ void read_deadlines(Reader& outer, std::string_view at, protocol::Deadlines& dea
 
 void read_label_format(Reader& reader, std::string& format) {
   reader.text("label_format", [&](std::string text) {
+    const bool control =
+        std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
     if (text.size() > limits::kNameBytesMax || text.find("{version}") == std::string::npos ||
-        text.starts_with("loading:"))
+        text.starts_with("loading:") || control)
       reader.fail("label_format",
-                  fmt::format("must contain {{version}}, be at most {} bytes and not begin with 'loading:'",
+                  fmt::format("must contain {{version}}, be at most {} bytes, have no control characters and not begin "
+                              "with 'loading:'",
                               limits::kNameBytesMax));
     else
       format = std::move(text);

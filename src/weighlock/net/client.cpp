@@ -94,18 +94,20 @@ struct HttpClient::Implementation {
     resolver.resolve(call.peer.host, [this, id, tries = call.tries](const Resolver::Answer& answer) {
       Call* asking = find(id);
       if (asking == nullptr || asking->tries != tries) return;
-      if (answer.addresses.empty()) return end(id, TransportError{Kind::resolve, !asking->sent_before, answer.error});
-      std::vector<SocketAddress> addresses = answer.addresses;
-      if (settings.name_may_be_at && !numeric_address(asking->peer.host, 0))
-        std::erase_if(addresses, [&](const SocketAddress& one) { return !settings.name_may_be_at(one); });
-      if (addresses.empty()) {
-        const std::string text =
-            fmt::format("host name '{}' leads only where nothing may be called", asking->peer.host);
-        return end(id, TransportError{Kind::resolve, !asking->sent_before, text});
-      }
+      Resolver::Answer good = allowed(asking->peer.host, answer);
+      if (good.addresses.empty()) return end(id, TransportError{Kind::resolve, !asking->sent_before, good.error});
       asking->resolved = true;
-      connect(id, *asking, std::move(addresses));
+      connect(id, *asking, std::move(good.addresses));
     });
+  }
+
+  // Without the addresses where nothing may be called.
+  Resolver::Answer allowed(const std::string& host, Resolver::Answer answer) const {
+    if (answer.addresses.empty() || !settings.name_may_be_at || numeric_address(host, 0)) return answer;
+    std::erase_if(answer.addresses, [&](const SocketAddress& one) { return !settings.name_may_be_at(host, one); });
+    if (answer.addresses.empty())
+      answer.error = fmt::format("host name '{}' leads only where nothing may be called", host);
+    return answer;
   }
 
   void connect(CallId id, Call& call, std::vector<SocketAddress> addresses) {
@@ -267,6 +269,13 @@ HttpClient::CallId HttpClient::send(const Url& peer, HttpRequest request, HttpCa
     if (*alive) self.start(id);
   });
   return id;
+}
+
+void HttpClient::may_reach(const std::string& host, std::function<void(const std::string&)> done) {
+  implementation_->resolver.resolve(
+      host, [self = implementation_.get(), host, done = std::move(done)](const Resolver::Answer& answer) {
+        done(self->allowed(host, answer).error);
+      });
 }
 
 void HttpClient::cancel(CallId id) {
