@@ -9,7 +9,9 @@ import sys
 import threading
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "process"))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(TESTS, "process"), os.path.join(TESTS, "real")]
+import make_adapters  # noqa: E402
 import process_test as programs  # noqa: E402
 from process_test import KEY, call, wait_for  # noqa: E402
 
@@ -87,7 +89,7 @@ class Watcher:
 
 
 class LoraTest(programs.ProcessTest):
-    def start_fleet(self, step_ms=0):
+    def start_fleet(self, step_ms=0, at_start=""):
         programs.subprocess.run(
             [os.path.join(programs.BUILD, "tinytrainer"), "--write", self.path("base"), "--seed", "1"],
             check=True,
@@ -95,6 +97,8 @@ class LoraTest(programs.ProcessTest):
         )
         options = ["--engine", "sglang:0", "--engine", "vllm:0", "--engine", "sglang:0", "--served-model-name", "base"]
         options += ["--max-lora-rank", "8", "--max-cpu-loras", "2", "--time-scale", "0.02", "--step-ms", str(step_ms)]
+        if at_start:
+            options += ["--lora", at_start]
         child = self.start("engines", "tinyengine", "--model", self.path("base"), *options)
         child.urls(3)
         lines = [line for line in child.text().splitlines() if line.startswith("listening ")]
@@ -201,6 +205,16 @@ class LoraTest(programs.ProcessTest):
             wait_for("another life", lambda e=engine, n=lives: e.state()["alive"] and e.state()["lives"] == n + 1)
         self.good_update(4)
         self.assert_serves_the_window(4)
+
+    def test_adapter_that_the_engines_were_started_with_leaves_when_its_window_ends(self):
+        directory = make_adapters.make(self.directory, "lora1")
+        self.start_fleet(at_start=f"{NAME}-v0={directory}")
+        for version in (1, 2):
+            self.good_update(version)
+            self.assertTrue(all(f"{NAME}-v0" in engine.listed() for engine in self.engines), version)
+        self.good_update(3)
+        self.assert_serves_the_window(3)
+        self.assertTrue(os.path.isdir(directory), "it isn't ours to delete")
 
     def test_load_whose_answer_was_lost_is_a_success_and_the_name_is_loaded_once(self):
         self.start_fleet()
