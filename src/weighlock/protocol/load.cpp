@@ -27,7 +27,7 @@ bool in_pipeline(Step step) {
   return step >= Step::labelling && step <= Step::repausing;
 }
 bool before_verify(Step step) {
-  return step >= Step::labelling && step <= Step::flushing;
+  return step >= Step::labelling && step <= Step::adapter_loading;
 }
 
 struct Tally {

@@ -212,13 +212,6 @@ struct StoredVersion {
   bool committed = true;  // false: it was rolled back
 };
 
-// LoRA: an attempt that was undone; its directory goes when no engine can know it any more.
-struct UndoneDirectory {
-  UpdateId update;
-  std::string save_path;
-  std::string directory;
-};
-
 struct Pair {
   PairSpec spec;
   std::int64_t lineage = 0;
@@ -239,7 +232,6 @@ struct Pair {
       spoiled;  // "lineage/version" -> workers that its failed attempt left not ready
   std::map<std::string, WorkerAdapters> adapters;  // LoRA, by worker
   std::deque<AdapterVersion> window;               // LoRA: the last committed versions, newest last, bounded
-  std::vector<UndoneDirectory> undone;             // LoRA
   std::optional<ConnectPair> reconnect;            // waits for the running update
   std::vector<ReplyToken> removing;                // waits likewise; non-empty: the pair is being removed
 };
