@@ -85,7 +85,7 @@ class Engine {
   Outcome flush();
   Outcome probe();
   Outcome pause(const Operation& operation);
-  Outcome resume();
+  Outcome resume(const Operation& operation);
 
   std::string url_;
   DialectKind kind_;

@@ -55,6 +55,36 @@ TEST(Sglang, load_sends_every_field_on_a_fresh_connection_and_flushes_but_in_mod
   }
 }
 
+TEST(Sglang, a_brief_reading_leaves_the_incarnation_out) {
+  ScriptedEngine engine = serving("7");
+  EngineTask read = task(read_state);
+  read.operation.brief = true;
+  const Outcome outcome = engine.run(DialectKind::sglang, read);
+  EXPECT_EQ(engine.routes(), (Strings{"GET /model_info", "GET /ready"}));
+  ASSERT_TRUE(outcome.reading);
+  EXPECT_EQ(outcome.reading->incarnation, "");
+  EXPECT_EQ(outcome.reading->label, "7");
+  EXPECT_TRUE(outcome.reading->paused);
+}
+
+TEST(Sglang, a_brief_resume_ends_with_a_reading_or_is_done_without_one) {
+  EngineTask brief = task(resume);
+  brief.operation.brief = true;
+  ScriptedEngine engine = serving("7", 200);
+  engine.on("POST /continue_generation", answer(200, R"({"status":"ok"})"));
+  const Outcome outcome = engine.run(DialectKind::sglang, brief);
+  EXPECT_EQ(engine.routes(), (Strings{"POST /continue_generation", "GET /ready", "GET /model_info"}));
+  ASSERT_TRUE(outcome.ok() && outcome.reading);
+  EXPECT_EQ(outcome.reading->label, "7");
+  EXPECT_FALSE(outcome.reading->paused);
+
+  ScriptedEngine silent;
+  silent.on("POST /continue_generation", answer(200, R"({"status":"ok"})")).on("GET /ready", answer(200, ""));
+  const Outcome without = silent.run(DialectKind::sglang, brief);
+  EXPECT_TRUE(without.ok());
+  EXPECT_FALSE(without.reading);
+}
+
 TEST(Sglang, each_post_has_a_json_body_and_its_content_type) {
   const std::vector<std::pair<OperationKind, std::string>> posts = {
       {pause, R"({"mode":"abort"})"},

@@ -32,6 +32,14 @@ std::string version_key(const VersionRef& version) {
   return fmt::format("{}/{}", version.lineage, version.version);
 }
 
+bool trusts_answers(const Update& update) {
+  return update.policy.evidence == Evidence::acknowledged;
+}
+
+bool may_read_briefly(const Update& update, const Target& target, const Worker& worker) {
+  return trusts_answers(update) && !target.read_whole && !worker.labels.empty();
+}
+
 Pair& Context::pair_of(const Update& update) {
   const auto it = state_.pairs.find(update.pair);
   WEIGHLOCK_CHECK(it != state_.pairs.end(), "an update outlives its pair");
@@ -98,6 +106,7 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
   const CallId id = state_.next_id++;
   target.step = step;
   target.call = id;
+  ++update.waiting;
   const bool unpaused = !target.paused && !target.was_paused;
   worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
   state_.calls[id] = {update.id, worker.url};
@@ -122,6 +131,7 @@ void Context::give_up(Target& target) {
   const EarlierCall running = *worker.in_flight;
   worker.in_flight.reset();
   target.call.reset();
+  if (Update* update = find_update(state_.calls[running.call].first)) --update->waiting;
   if (changes_something(running.kind)) {
     worker.earlier.push_back(running);
     state_.calls[running.call].first.clear();

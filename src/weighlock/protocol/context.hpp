@@ -15,6 +15,11 @@ bool changes_something(OperationKind kind);
 // Whether a barrier can tell that each of the worker's earlier calls has ended.
 bool can_barrier_all(const DialectTraits& traits, const Worker& worker);
 std::string version_key(const VersionRef& version);  // "lineage/version"
+// Evidence `acknowledged`: what an engine answers is all that is asked of it. No label before the load, no verify, and
+// brief readings. Its label is still read before the pause and after the resume.
+bool trusts_answers(const Update& update);
+// Whether the target's state may be read without the incarnation: a label that we wrote says as much of the process.
+bool may_read_briefly(const Update& update, const Target& target, const Worker& worker);
 
 class Context {
  public:

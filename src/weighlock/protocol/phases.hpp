@@ -5,6 +5,7 @@
 //   prepare.cpp    PREPARING: save, seal
 //   survey.cpp     reading the workers; what a reading means for the registry
 //   pause.cpp      PAUSING: targets, members, pauses
+//   batches.cpp    who loads first
 //   load.cpp       LOADING, VERIFYING: batches, one pipeline per worker, the decision
 //   commit.cpp     COMMITTING, RESUMING
 //   restore.cpp    RESTORING
@@ -55,6 +56,9 @@ void begin_pausing(Context& context, Update& update);
 void pausing_survey_done(Context& context, Update& update);
 void on_pausing_call(Context& context, Update& update, Target& target, const Outcome& outcome);
 void on_pause_timer(Context& context, Update& update);
+
+// batches.cpp
+void assign_batches(Context& context, Update& update);
 
 // load.cpp
 void begin_loading(Context& context, Update& update);

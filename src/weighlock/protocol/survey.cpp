@@ -10,6 +10,7 @@ namespace weighlock::protocol {
 namespace {
 
 void survey_ended(Context& context, Update& update) {
+  if (update.waiting > 0) return;
   for (const auto& [url, target] : update.targets) {
     if (target.step == Step::surveying) return;
   }
@@ -58,6 +59,7 @@ void read_worker(Context& context, Update& update, Target& target) {
     operation.kind = OperationKind::barrier;
   } else {
     operation.kind = OperationKind::read_state;
+    operation.brief = may_read_briefly(update, target, worker);
   }
   context.call(update, target, Step::surveying, std::move(operation));
 }
@@ -109,6 +111,12 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
     return;
   }
   if (outcome.ok() && kind == OperationKind::identify && worker.dialect) {
+    read_worker(context, update, target);
+    return;
+  }
+  const bool was_brief = kind == OperationKind::read_state && may_read_briefly(update, target, worker);
+  if (outcome.ok() && outcome.reading && was_brief && !label_is_ours(worker, outcome.reading->label)) {
+    target.read_whole = true;
     read_worker(context, update, target);
     return;
   }
