@@ -99,6 +99,20 @@ void Context::cancel_all_timers(Update& update) {
   update.timers.clear();
 }
 
+void Context::record_intent(const Update& update, const std::string& worker, const Operation& operation,
+                            std::optional<CallId> call) {
+  json::object body{{"operation", std::string(name(operation.kind))}, {"attempt", update.attempt}};
+  if (call) body["call"] = *call;
+  if (!operation.label.empty()) body["label"] = operation.label;
+  if (!operation.directory.empty()) body["directory"] = operation.directory;
+  record(RecordKind::intent, update, worker, std::move(body));
+}
+
+void Context::intend(const Update& update, Target& target, const Operation& operation) {
+  record_intent(update, target.worker, operation, std::nullopt);
+  target.intended.push_back(operation.kind);
+}
+
 void Context::call(Update& update, Target& target, Step step, Operation operation) {
   Worker& worker = worker_of(target);
   WEIGHLOCK_CHECK(!worker.in_flight, "one operation at a time per worker");
@@ -110,18 +124,19 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
   const bool unpaused = !target.paused && !target.was_paused;
   worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
   state_.calls[id] = {update.id, worker.url};
-  if (changes_something(operation.kind)) {
-    json::object body{{"operation", std::string(name(operation.kind))}, {"call", id}, {"attempt", update.attempt}};
-    if (!operation.label.empty()) body["label"] = operation.label;
-    if (!operation.directory.empty()) body["directory"] = operation.directory;
-    record(RecordKind::intent, update, worker.url, std::move(body));
+  const auto intended = std::find(target.intended.begin(), target.intended.end(), operation.kind);
+  const bool intent_durable = intended != target.intended.end();
+  if (intent_durable) {
+    target.intended.erase(intended);
+  } else if (changes_something(operation.kind)) {
+    record_intent(update, worker.url, operation, id);
   }
   if (operation.kind == OperationKind::pause) worker.paused_by_us = worker.pause_since_read = true;
   const bool writes_label = operation.kind == OperationKind::set_label ||
                             (operation.kind == OperationKind::load && traits_of(worker).load_sets_label);
   if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);
   if (writes_label) worker.labels.push_back(operation.label);
-  emit(Call{id, worker.url, worker.dialect, std::move(operation), update.id});
+  emit(Call{id, worker.url, worker.dialect, std::move(operation), update.id, intent_durable});
 }
 
 void Context::give_up(Target& target) {

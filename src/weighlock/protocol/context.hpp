@@ -43,6 +43,9 @@ class Context {
   void cancel_timer(Update& update, std::string_view purpose);
   void cancel_all_timers(Update& update);
 
+  // Records the intent of an operation that will follow a call made in this step. The group is durable before that
+  // call is sent, so the operation needs no group, and no fsync, of its own.
+  void intend(const Update& update, Target& target, const Operation& operation);
   // Sends the operation and puts the target into `step`, which waits for its answer.
   void call(Update& update, Target& target, Step step, Operation operation);
   // Stops waiting for the target's running call. A read is cancelled; what may still change something becomes an
@@ -56,6 +59,9 @@ class Context {
   Cause cause(CauseCode code, std::string message) const { return Cause{code, std::move(message), now_}; }
 
  private:
+  void record_intent(const Update& update, const std::string& worker, const Operation& operation,
+                     std::optional<CallId> call);
+
   State& state_;
   const Dialects& dialects_;
   Instant now_;

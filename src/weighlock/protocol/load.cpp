@@ -60,11 +60,9 @@ Tally tally(const Update& update) {
   return t;
 }
 
-Operation label_operation(std::string label) {
-  Operation operation;
-  operation.kind = OperationKind::set_label;
-  operation.label = std::move(label);
-  return operation;
+// In mode `keep` requests hold their blocks over the switch: what may be flushed is flushed after the resume.
+bool flushes_after_load(const Update& update, const DialectTraits& traits) {
+  return !traits.load_flushes && update.policy.pause_mode != PauseMode::keep;
 }
 
 void send_load(Context& context, Update& update, Target& target) {
@@ -72,22 +70,22 @@ void send_load(Context& context, Update& update, Target& target) {
   target.load_sent = true;
   target.load_started = context.now();
   context.set_worker(worker, WorkerState::loading, worker.cause);
-  Operation operation;
-  operation.kind = OperationKind::load;
-  operation.directory = update.version.directory;
-  operation.label = update.version.label;
-  operation.pause_mode = update.policy.pause_mode;
-  if (trusts_answers(update)) operation.evidence = Evidence::acknowledged;
-  context.call(update, target, Step::loading, std::move(operation));
+  context.call(update, target, Step::loading, load_operation(update));
 }
 
+// The steps that follow in the worker's pipeline are recorded with its first one.
 void launch_one(Context& context, Update& update, Target& target) {
+  const DialectTraits& traits = context.traits_of(context.worker_of(target));
   target.tries = 0;
-  if (update.policy.pause == PauseOwner::never)
-    return send_load(context, update, target);  // live traffic would show the label
-  if (trusts_answers(update)) return send_load(context, update, target);
-  target.label_changed = true;
-  context.call(update, target, Step::labelling, label_operation("loading:" + update.id));
+  if (update.policy.pause == PauseOwner::never || trusts_answers(update)) {
+    send_load(context, update, target);  // live traffic would show the label
+  } else {
+    target.label_changed = true;
+    context.call(update, target, Step::labelling, label_operation("loading:" + update.id));
+    context.intend(update, target, load_operation(update));
+  }
+  if (!traits.load_sets_label) context.intend(update, target, label_operation(update.version.label));
+  if (flushes_after_load(update, traits)) context.intend(update, target, flush_operation(update));
 }
 
 void launch(Context& context, Update& update) {
@@ -118,6 +116,7 @@ void count_verified(Context& context, Update& update, const Target& target) {
 void judge_verified(Context& context, Update& update, Target& target, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
   target.step = Step::judged;
+  target.intended.clear();
   target.verdict = Verdict::verified;
   target.evidence = outcome.evidence;
   target.vacuous = outcome.vacuous;
@@ -150,24 +149,20 @@ void send_verify(Context& context, Update& update, Target& target) {
 
 void send_flush(Context& context, Update& update, Target& target) {
   if (!before_verify(target.step)) ++update.countdown.unloaded;  // after a foreign continue
-  Operation operation;
-  operation.kind = OperationKind::flush;
-  operation.pause_mode = update.policy.pause_mode;
-  context.call(update, target, Step::flushing, std::move(operation));
+  context.call(update, target, Step::flushing, flush_operation(update));
 }
 
-// In mode `keep` requests hold their blocks over the switch: what may be flushed is flushed after the resume.
 void after_label(Context& context, Update& update, Target& target) {
   target.tries = 0;
-  const bool needs_flush =
-      !context.traits_of(context.worker_of(target)).load_flushes && update.policy.pause_mode != PauseMode::keep;
-  if (needs_flush) return send_flush(context, update, target);
+  if (flushes_after_load(update, context.traits_of(context.worker_of(target))))
+    return send_flush(context, update, target);
   send_verify(context, update, target);
 }
 
 void judge(Context& context, Target& target, Verdict verdict, CauseCode code, std::string text) {
   Worker& worker = context.worker_of(target);
   target.step = Step::judged;
+  target.intended.clear();
   target.verdict = verdict;
   target.cause = context.cause(code, std::move(text));
   if (verdict == Verdict::torn) context.set_worker(worker, WorkerState::torn);
@@ -233,8 +228,8 @@ void retry_later(Context& context, Update& update, Target& target) {
 
 void on_labelled(Context& context, Update& update, Target& target, const Outcome& outcome) {
   if (outcome.ok()) return send_load(context, update, target);
-  if (outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent) target.label_changed = false;
   const bool lost = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
+  if (lost) target.label_changed = false;
   lose_before_load(context, target, lost ? Verdict::untouched : Verdict::unknown,
                    outcome.kind == OutcomeKind::not_sent ? CauseCode::unreachable : CauseCode::label_failed,
                    fmt::format("label: {}", outcome.text));

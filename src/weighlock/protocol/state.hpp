@@ -118,6 +118,7 @@ struct Target {
   bool reached = false;     // the survey's read was answered
   bool read_whole = false;  // a brief reading left a doubt: from now on readings are whole
   std::optional<CallId> call;
+  std::vector<OperationKind> intended;  // steps of its pipeline that were recorded when it began
   Instant load_started;
   std::optional<Milliseconds> load_took;
   std::optional<Instant> paused_at;
