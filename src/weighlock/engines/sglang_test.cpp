@@ -38,7 +38,7 @@ EngineTask verify_task(Evidence evidence) {
   return made;
 }
 
-TEST(Sglang, load_sends_every_field_on_a_fresh_connection_and_flushes_but_in_mode_keep) {
+TEST(Sglang, load_sends_every_field_on_a_recent_connection_and_flushes_but_in_mode_keep) {
   for (const PauseMode mode : {PauseMode::abort, PauseMode::retract, PauseMode::keep}) {
     ScriptedEngine engine;
     engine.on("POST /update_weights_from_disk", answer(200, R"({"success":true,"message":"Succeeded"})"));
@@ -46,7 +46,7 @@ TEST(Sglang, load_sends_every_field_on_a_fresh_connection_and_flushes_but_in_mod
     load_task.operation.pause_mode = mode;
     EXPECT_TRUE(engine.run(DialectKind::sglang, load_task).ok());
     ASSERT_EQ(engine.asked.size(), 1U);
-    EXPECT_TRUE(engine.asked[0].fresh_connection);
+    EXPECT_TRUE(engine.asked[0].recent_connection);
     EXPECT_EQ(
         engine.body(0),
         std::string(R"({"model_path":"/w/v2","load_format":null,"abort_all_requests":false,"weight_version":"7",)") +
@@ -98,7 +98,7 @@ TEST(Sglang, each_post_has_a_json_body_and_its_content_type) {
     EXPECT_EQ(engine.asked[0].request.method, "POST");
     EXPECT_EQ(engine.body(0), body);
     EXPECT_EQ(header(engine.asked[0].request.headers, "content-type"), "application/json");
-    EXPECT_TRUE(engine.asked[0].fresh_connection) << name(kind);
+    EXPECT_TRUE(engine.asked[0].recent_connection) << name(kind);
   }
 }
 

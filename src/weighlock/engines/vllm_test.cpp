@@ -80,7 +80,7 @@ TEST(Vllm, load_asks_the_world_size_first_and_never_sends_a_timeout) {
     EXPECT_EQ(engine.routes(), (Strings{"GET /get_world_size", "POST /collective_rpc"}));
     EXPECT_EQ(engine.body(1),
               R"({"method":"reload_weights","kwargs":{"weights_path":"/w/v2","is_checkpoint_format":true}})");
-    EXPECT_TRUE(engine.asked[1].fresh_connection);
+    EXPECT_TRUE(engine.asked[1].recent_connection);
   }
 }
 

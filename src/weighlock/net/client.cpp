@@ -49,6 +49,7 @@ struct HttpClient::Implementation {
   struct Idle {
     ConnectionPointer connection;
     Loop::TimerId expiry;
+    Instant since;
   };
 
   Loop& loop;
@@ -72,7 +73,7 @@ struct HttpClient::Implementation {
     Call* call = find(id);
     if (call == nullptr) return;
     if (!call->options.fresh_connection) {
-      if (ConnectionPointer kept = take_idle(call->key)) {
+      if (ConnectionPointer kept = take_idle(call->key, call->options.idle_at_most)) {
         call->reused = true;
         call->resolved = call->connected = true;
         call->connection = std::move(kept);
@@ -192,14 +193,14 @@ struct HttpClient::Implementation {
 
   void keep(const std::string& key, ConnectionPointer connection) {
     auto& kept = idle[key];
-    if (kept.size() >= kIdlePerPeerMax || !connection->reusable()) {
+    if (kept.size() >= kIdlePerPeerMax || !connection->idle()) {
       if (kept.empty()) idle.erase(key);
       return;
     }
     ClientConnection* const raw = connection.get();
     raw->when_unusable([this, key, raw] { drop_idle(key, raw); });
     const Loop::TimerId expiry = loop.after(settings.idle_keep, [this, key, raw] { drop_idle(key, raw); });
-    kept.push_back({std::move(connection), expiry});
+    kept.push_back({std::move(connection), expiry, loop.now()});
   }
 
   void drop_idle(const std::string& key, const ClientConnection* connection) {
@@ -214,10 +215,11 @@ struct HttpClient::Implementation {
   }
 
   // The latest used one that is still good, or null.
-  ConnectionPointer take_idle(const std::string& key) {
+  ConnectionPointer take_idle(const std::string& key, std::optional<Milliseconds> idle_at_most) {
     const auto entry = idle.find(key);
     ConnectionPointer good;
     while (entry != idle.end() && good == nullptr && !entry->second.empty()) {
+      if (idle_at_most && loop.now() - entry->second.back().since > *idle_at_most) return nullptr;  // others are older
       Idle last = std::move(entry->second.back());
       entry->second.pop_back();
       loop.cancel(last.expiry);
