@@ -112,6 +112,18 @@ TEST(Parse, connect_asks_for_a_new_lineage_only_when_told_to) {
   EXPECT_TRUE(accepted<ConnectArguments>(with(kConnect, {"--new-lineage"})).spec.at("new_lineage").as_bool());
 }
 
+TEST(Parse, connect_names_the_adapters_of_a_lora_pair) {
+  EXPECT_EQ(accepted<ConnectArguments>(kConnect).spec.if_contains("lora"), nullptr);
+  const auto connect = accepted<ConnectArguments>(with(kConnect, {"--lora-name", "policy", "--lora-keep", "3"}));
+  EXPECT_EQ(json::serialize(connect.spec.at("lora")), R"({"name":"policy","keep":3})");
+  EXPECT_EQ(json::serialize(accepted<ConnectArguments>(with(kConnect, {"--lora-name", "policy"})).spec.at("lora")),
+            R"({"name":"policy"})");
+  EXPECT_EQ(mistake(with(kConnect, {"--lora-keep", "3"})),
+            "weighlock connect: --lora-keep needs --lora-name: it says how many adapters stay loaded");
+  EXPECT_EQ(mistake(with(kConnect, {"--lora-name", "policy", "--lora-keep", "-1"})),
+            "weighlock connect: --lora-keep: '-1' isn't a whole number of 0 or more");
+}
+
 TEST(Parse, connect_refuses_what_the_gateway_would) {
   EXPECT_EQ(mistake({"connect", "a", "--worker", "http://g:1", "--external"}),
             "weighlock connect: --save-path is needed");
@@ -176,6 +188,12 @@ TEST(ParseServe, the_bare_command_is_refused_for_its_public_key) {
   EXPECT_NE(mistake({"serve"}).find("AREAL_ALLOW_DEFAULT_ADMIN_KEY=1"), std::string::npos);
   EXPECT_NE(mistake({"config", "check"}), "accepted");
   EXPECT_EQ(mistake({"config", "print"}), "accepted");
+}
+
+TEST(ParseServe, the_public_key_is_taken_where_nobody_can_come_from_outside) {
+  Surroundings alone = surroundings();
+  alone.own_addresses = {"127.0.0.1", "::1"};
+  EXPECT_EQ(accepted<ServeArguments>({"serve"}, alone).loaded.options.host, "0.0.0.0");
 }
 
 TEST(ParseServe, unknown_flags_are_refused_but_in_the_compatible_way_of_starting) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
 #include <memory>
 
 #include "weighlock/core/error.hpp"
@@ -49,6 +50,14 @@ GatewaySettings settings_of(const config::ServeOptions& options) {
   return out;
 }
 
+// For whoever started the program: the one line on stdout, whatever the log's level, once requests are answered. With
+// `--port 0` nobody else knows the port.
+void tell_address(const std::string& host, int port) {
+  const std::string authority = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  std::printf("listening http://%s:%d\n", authority.c_str(), port);
+  std::fflush(stdout);
+}
+
 int fail(const Error& error) {
   log_error("{}", error.text());
   log_flush(Milliseconds(1000));
@@ -79,6 +88,7 @@ int run_serve(const config::ServeOptions& options) {
   });
   if (Status done = gateway.listen(); !done) return fail(done.error());
   log_info("listening on {}:{}", options.host, gateway.port());
+  tell_address(options.host, gateway.port());
   loop.run();
   made->reset();
   log_info("stopped");

@@ -91,16 +91,21 @@ def measure_update(arguments):
         at = f", N = {workers}"
         pauses = {FEW: 5, MANY: 80}
         ours = runs["ours"]
-        yield Figure("CPU per worker call, cold" + at, "ms", gathered(ours, "cpu_per_call_ms"), gathered(peer, "cpu_per_call_ms"),
-                     0.1, True, "the kernel's TCP: connect, close, one send and one receive a call")
-        yield Figure("CPU per update, call + success" + at, "ms", gathered(ours, "cpu_ms"), gathered(peer, "cpu_ms"), 0.25, True,
-                     "seven calls a worker; a third of it is the kernel's, a tenth the journal's")
-        yield Figure("pause beyond the slowest worker" + at, "ms", gathered(ours, "pause_ms"), gathered(peer, "pause_ms"),
-                     pauses.get(workers), False, "CPU of pause and load calls, two journal groups")
-        yield Figure("fsyncs per update" + at, "fsyncs", gathered(ours, "fsyncs"), [], 8, False, "one for each step that must not be lost")
-        yield Figure("fsync time in the longest pause" + at, "ms", gathered(ours, "fsync_in_pause_ms"), [], None, False, "the disk")
-        yield Figure("the fleet's own CPU per update" + at, "ms", gathered(ours, "fleet_cpu_ms"), gathered(peer, "fleet_cpu_ms"),
-                     None, False, "is below ours: the fleet isn't the limit")
+
+        def both(name):
+            return gathered(ours, name), gathered(peer, name)
+        yield Figure("CPU per worker call, cold" + at, "ms", *both("cpu_per_call_ms"), 0.1, True,
+                     "the kernel's TCP: connect, close, one send and one receive a call")
+        yield Figure("CPU per update, call + success" + at, "ms", *both("cpu_ms"), 0.25, True,
+                     "seven calls a worker where the peer makes one")
+        yield Figure("pause beyond the slowest worker" + at, "ms", *both("pause_ms"), pauses.get(workers), False,
+                     "CPU of pause and load calls, two journal groups")
+        yield Figure("fsyncs per update" + at, "fsyncs", gathered(ours, "fsyncs"), [], 8, False,
+                     "one for each step that must not be lost")
+        yield Figure("fsync time in the longest pause" + at, "ms", gathered(ours, "fsync_in_pause_ms"), [], None, False,
+                     "the disk")
+        yield Figure("the fleet's own CPU per update" + at, "ms", *both("fleet_cpu_ms"), None, False,
+                     "is below ours: the fleet isn't the limit")
         best = [scenarios.updates(arguments, "ours", workers, arguments.updates or 3)]
         arguments.raw[f"best evidence {workers}"] = best
         yield Figure("CPU per update, best evidence" + at, "ms", gathered(best, "cpu_ms"), gathered(peer, "cpu_ms"), None, False,

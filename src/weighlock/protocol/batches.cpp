@@ -1,6 +1,7 @@
 // Who loads first: canaries, then the rest (protocol.md section 3).
 #include <algorithm>
 
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -8,7 +9,7 @@ namespace weighlock::protocol {
 void assign_batches(Context& context, Update& update) {
   int canary = update.policy.canary;
   const bool incomparable = !update.sealed || !update.sealed->compared || update.sealed->layout_changed;
-  if (incomparable) canary = std::max(canary, 1);
+  if (incomparable && !is_lora(context, update)) canary = std::max(canary, 1);
   std::map<DialectKind, int> taken;
   bool any_left = false;
   for (const Role role : {Role::member, Role::extra}) {

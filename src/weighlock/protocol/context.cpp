@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "weighlock/core/check.hpp"
+#include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
 
@@ -15,6 +17,7 @@ bool changes_something(OperationKind kind) {
     case OperationKind::verify:
     case OperationKind::barrier:
     case OperationKind::probe:
+    case OperationKind::list_adapters:
       return false;
     default:
       return true;
@@ -99,54 +102,73 @@ void Context::cancel_all_timers(Update& update) {
   update.timers.clear();
 }
 
-void Context::record_intent(const Update& update, const std::string& worker, const Operation& operation,
-                            std::optional<CallId> call) {
-  json::object body{{"operation", std::string(name(operation.kind))}, {"attempt", update.attempt}};
+void Context::record_intent(const std::string& pair, const Update* update, const std::string& worker,
+                            const Operation& operation, std::optional<CallId> call) {
+  json::object body{{"operation", std::string(name(operation.kind))}};
   if (call) body["call"] = *call;
+  if (update) body["attempt"] = update->attempt;
   if (!operation.label.empty()) body["label"] = operation.label;
   if (!operation.directory.empty()) body["directory"] = operation.directory;
-  record(RecordKind::intent, update, worker, std::move(body));
+  record(RecordKind::intent, pair, update ? update->id : UpdateId(), worker, std::move(body));
 }
 
 void Context::intend(const Update& update, Target& target, const Operation& operation) {
-  record_intent(update, target.worker, operation, std::nullopt);
+  record_intent(update.pair, &update, target.worker, operation, std::nullopt);
   target.intended.push_back(operation.kind);
 }
 
 void Context::call(Update& update, Target& target, Step step, Operation operation) {
-  Worker& worker = worker_of(target);
-  WEIGHLOCK_CHECK(!worker.in_flight, "one operation at a time per worker");
   WEIGHLOCK_CHECK(!target.call, "a target waits for one call");
-  const CallId id = state_.next_id++;
   target.step = step;
-  target.call = id;
   ++update.waiting;
   const bool unpaused = !target.paused && !target.was_paused;
-  worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
-  state_.calls[id] = {update.id, worker.url};
   const auto intended = std::find(target.intended.begin(), target.intended.end(), operation.kind);
   const bool intent_durable = intended != target.intended.end();
-  if (intent_durable) {
-    target.intended.erase(intended);
-  } else if (changes_something(operation.kind)) {
-    record_intent(update, worker.url, operation, id);
-  }
+  if (intent_durable) target.intended.erase(intended);
+  target.call = send(worker_of(target), &update, unpaused, std::move(operation), intent_durable);
+}
+
+void Context::call_between_updates(Worker& worker, Operation operation) {
+  worker.watch.call = send(worker, nullptr, false, std::move(operation), false);
+}
+
+CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operation operation, bool intent_durable) {
+  WEIGHLOCK_CHECK(!worker.in_flight, "one operation at a time per worker");
+  const CallId id = state_.next_id++;
+  const UpdateId update_id = update ? update->id : UpdateId();
+  worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
+  state_.calls[id] = {update_id, worker.url};
+  if (changes_something(operation.kind) && !intent_durable)
+    record_intent(update ? update->pair : worker.pair, update, worker.url, operation, id);
   if (operation.kind == OperationKind::pause) worker.paused_by_us = worker.pause_since_read = true;
   const bool writes_label = operation.kind == OperationKind::set_label ||
                             (operation.kind == OperationKind::load && traits_of(worker).load_sets_label);
   if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);
   if (writes_label) worker.labels.push_back(operation.label);
-  emit(Call{id, worker.url, worker.dialect, std::move(operation), update.id, intent_durable});
+  emit(Call{id, worker.url, worker.dialect, std::move(operation), update_id, intent_durable});
+  return id;
 }
 
 void Context::give_up(Target& target) {
   if (!target.call) return;
+  if (state_.adapter_calls.contains(*target.call)) return give_up_adapter_call(*this, target);
   Worker& worker = worker_of(target);
   WEIGHLOCK_CHECK(worker.in_flight && worker.in_flight->call == *target.call, "the target's call is the worker's call");
+  if (Update* update = find_update(state_.calls[*target.call].first)) --update->waiting;
+  target.call.reset();
+  set_aside(worker);
+}
+
+void Context::give_up_watch(Worker& worker) {
+  if (!worker.watch.call) return;
+  WEIGHLOCK_CHECK(worker.in_flight && worker.in_flight->call == *worker.watch.call, "the watch's call is the worker's");
+  worker.watch.call.reset();
+  set_aside(worker);
+}
+
+void Context::set_aside(Worker& worker) {
   const EarlierCall running = *worker.in_flight;
   worker.in_flight.reset();
-  target.call.reset();
-  if (Update* update = find_update(state_.calls[running.call].first)) --update->waiting;
   if (changes_something(running.kind)) {
     worker.earlier.push_back(running);
     state_.calls[running.call].first.clear();
@@ -180,6 +202,7 @@ void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause>
   const bool changed = worker.state != state || worker.cause.has_value() != why.has_value();
   worker.state = state;
   worker.cause = std::move(why);
+  if (state == WorkerState::quarantined) begin_watch(*this, worker);
   if (!lasting || !changed) return;
   json::object body{{"state", std::string(name(state))}};
   if (worker.version) body["version"] = worker.version->version;

@@ -48,9 +48,12 @@ class Context {
   void intend(const Update& update, Target& target, const Operation& operation);
   // Sends the operation and puts the target into `step`, which waits for its answer.
   void call(Update& update, Target& target, Step step, Operation operation);
+  // The same outside of any update, for the watch: the answer comes to on_watch_call.
+  void call_between_updates(Worker& worker, Operation operation);
   // Stops waiting for the target's running call. A read is cancelled; what may still change something becomes an
   // earlier call.
   void give_up(Target& target);
+  void give_up_watch(Worker& worker);
   // Closes the connections of earlier calls by reset, so that a barrier may go out (protocol.md section 5).
   void reset_earlier(Worker& worker);
 
@@ -59,8 +62,10 @@ class Context {
   Cause cause(CauseCode code, std::string message) const { return Cause{code, std::move(message), now_}; }
 
  private:
-  void record_intent(const Update& update, const std::string& worker, const Operation& operation,
-                     std::optional<CallId> call);
+  CallId send(Worker& worker, const Update* update, bool unpaused, Operation operation, bool intent_durable);
+  void set_aside(Worker& worker);
+  void record_intent(const std::string& pair, const Update* update, const std::string& worker,
+                     const Operation& operation, std::optional<CallId> call);
 
   State& state_;
   const Dialects& dialects_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "weighlock/core/check.hpp"
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -67,6 +68,10 @@ void route(Context& context, Update& update, Target& target, OperationKind kind,
     case Step::fencing:
       on_resume_call(context, update, target, kind, outcome);
       return;
+    case Step::adapter_unloading:
+    case Step::adapter_loading:
+    case Step::adapter_listing:
+    case Step::adapter_undoing:  // answered in lora.cpp
     case Step::surveyed:
     case Step::paused:
     case Step::judged:
@@ -98,6 +103,7 @@ void on_late_answer(Context& context, Worker& worker, CallId call, const Outcome
 }
 
 void on_call_ended(Context& context, const CallEnded& event) {
+  if (on_adapter_call_ended(context, event)) return;
   State& state = context.state();
   const auto it = state.calls.find(event.call);
   if (it == state.calls.end()) return;  // cancelled while its answer was on the way
@@ -124,8 +130,10 @@ void on_call_ended(Context& context, const CallEnded& event) {
     worker.earlier.push_back(
         EarlierCall{call.call, call.kind, call.pause_mode, false, call.held_before, call.unpaused});
   }
-  if (changes_something(call.kind) || !event.outcome.ok())
+  const bool watched = worker.watch.call == event.call;  // its reads fail each second while an engine is away
+  if (changes_something(call.kind) || (!event.outcome.ok() && !watched))
     record_outcome(context, update_id, worker, call, event.outcome);
+  if (watched) return on_watch_call(context, worker, call, event.outcome);
   Update* update = context.find_update(update_id);
   if (!update) return;
   const auto target = update->targets.find(url);
@@ -160,6 +168,9 @@ void on_target_timer(Context& context, Update& update, const std::string& url) {
 }
 
 void on_timer(Context& context, const TimerFired& event) {
+  if (const auto watch = context.state().watch_timers.extract(event.timer); !watch.empty())
+    return on_watch_timer(context, watch.mapped());
+  if (on_retire_timer(context, event.timer)) return;
   const auto it = context.state().timers.find(event.timer);
   if (it == context.state().timers.end()) return;  // cancelled while it fired
   Update* update = context.find_update(it->second);

@@ -51,6 +51,13 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
 
 void read_worker(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
+  yield_watch(context, worker);
+  Operation reading = next_reading(context, worker);
+  reading.brief = reading.kind == OperationKind::read_state && may_read_briefly(update, target, worker);
+  context.call(update, target, Step::surveying, std::move(reading));
+}
+
+Operation next_reading(Context& context, Worker& worker) {
   Operation operation;
   if (!worker.dialect) {
     operation.kind = OperationKind::identify;
@@ -59,9 +66,8 @@ void read_worker(Context& context, Update& update, Target& target) {
     operation.kind = OperationKind::barrier;
   } else {
     operation.kind = OperationKind::read_state;
-    operation.brief = may_read_briefly(update, target, worker);
   }
-  context.call(update, target, Step::surveying, std::move(operation));
+  return operation;
 }
 
 bool label_is_ours(const Worker& worker, const std::string& label) {

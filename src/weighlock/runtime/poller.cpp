@@ -4,6 +4,7 @@
 
 #include <array>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <utility>
 
 #include "weighlock/core/check.hpp"
@@ -22,7 +23,16 @@ int make_set() {
 
 }  // namespace
 
-Poller::Poller(boost::asio::io_context& context) : context_(context), set_(context, make_set()) {}
+struct Poller::Set {
+  explicit Set(boost::asio::io_context& in) : context(in), descriptor(in, make_set()) {}
+  int number() { return descriptor.native_handle(); }
+
+  boost::asio::io_context& context;
+  boost::asio::posix::stream_descriptor descriptor;
+};
+
+Poller::Poller(boost::asio::io_context& context) : set_(std::make_unique<Set>(context)) {}
+Poller::~Poller() = default;
 
 Poller::Id Poller::add(int descriptor) {
   const Id id = next_++;
@@ -64,7 +74,7 @@ void Poller::watch_for(Id id, Entry& entry, std::uint32_t events) {
   event.events = events;
   event.data.u64 = id;
   const int change = events == 0 ? EPOLL_CTL_DEL : entry.registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  const int failed = epoll_ctl(set_.native_handle(), change, entry.descriptor, &event);
+  const int failed = epoll_ctl(set_->number(), change, entry.descriptor, &event);
   WEIGHLOCK_CHECK(failed == 0 || events == 0, "a watched descriptor is open and pollable");
   entry.registered = events;
 }
@@ -94,26 +104,27 @@ void Poller::on_ready(Id id, std::uint32_t events) {
 
 void Poller::serve() {
   std::array<epoll_event, kEventsAtOnce> events;
-  const int count = epoll_wait(set_.native_handle(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count && !context_.stopped(); ++i) {
+  const int count = epoll_wait(set_->number(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count && !set_->context.stopped(); ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     on_ready(event.data.u64, event.events);
   }
 }
 
 void Poller::wait_or_rest() {
-  if (armed_ == 0 && waiting_) set_.cancel();
+  if (armed_ == 0 && waiting_) set_->descriptor.cancel();
   if (armed_ == 0 || waiting_) return;
   waiting_ = true;
-  set_.async_wait(boost::asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& failed) {
-    if (failed && armed_ == 0) {
-      waiting_ = false;
-      return;
-    }
-    serve();
-    waiting_ = false;
-    wait_or_rest();
-  });
+  set_->descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                              [this](const boost::system::error_code& failed) {
+                                if (failed && armed_ == 0) {
+                                  waiting_ = false;
+                                  return;
+                                }
+                                serve();
+                                waiting_ = false;
+                                wait_or_rest();
+                              });
 }
 
 }  // namespace weighlock

@@ -5,10 +5,12 @@
 // the contract. Loop thread only.
 #pragma once
 
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <unordered_map>
+
+#include "weighlock/runtime/asio_loop.hpp"
 
 namespace weighlock {
 
@@ -17,6 +19,7 @@ class Poller {
   using Id = std::uint64_t;
 
   explicit Poller(boost::asio::io_context& context);
+  ~Poller();
 
   Id add(int descriptor);
   void when_readable(Id id, std::function<void()> ready);
@@ -38,8 +41,8 @@ class Poller {
   void serve();
   void wait_or_rest();
 
-  boost::asio::io_context& context_;
-  boost::asio::posix::stream_descriptor set_;  // the epoll set is readable when one of its descriptors is ready
+  struct Set;  // the epoll set, which is readable when one of its descriptors is ready
+  std::unique_ptr<Set> set_;
   std::unordered_map<Id, Entry> entries_;
   Id next_ = 1;
   int armed_ = 0;  // callbacks that wait; while there are any, the loop has something to do
