@@ -10,7 +10,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install-build install-test configure build run check unit tidy-check sim fault demo-smoke presets test real nightly format tidy clean
+.PHONY: help install-build install-test configure build run check unit tidy-check sim fault demo-smoke presets test real bench nightly format tidy clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ test: ## install what is needed, and pass everything that CI runs
 	@$(MAKE) --no-print-directory install-test build-all
 	@$(MAKE) --no-print-directory tidy-check unit sim fault demo-smoke presets real
 	@tools/part.sh --summary
+
+bench: build-all ## measure this gateway beside AReaL's, alternating; fails when a wanted figure is missed (docs/benchmarks.md)
+	$(PART) "benchmark" tests/bench/run.py $(BENCH)
 
 nightly: ## the tests that take longer
 	@rm -f $(PARTS)
