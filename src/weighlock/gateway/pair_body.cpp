@@ -80,6 +80,7 @@ Failure read_lora(const json::value& value, protocol::PairSpec& spec) {
     lora.keep = *keep;
   }
   spec.lora = std::move(lora);
+  spec.policy.quorum.kind = protocol::Quorum::Kind::all;  // unless the settings say otherwise
   return std::nullopt;
 }
 

@@ -119,6 +119,7 @@ std::optional<FieldError> make_spec(const Confinement& confinement, const Policy
     return failure;
   Settings settings;
   settings.policy = defaults;
+  if (body.use_lora) settings.policy.quorum.kind = Quorum::Kind::all;  // unless the settings say otherwise
   if (!body.settings.is_null()) {
     if (auto failure = read_settings(body.settings, "settings", SettingsPlace::compatible_connect, settings))
       return failure;

@@ -17,7 +17,11 @@ void list_workers(const ApiContext& context, const RouteRequest& request, const 
   json::array items;
   for (const WorkerSpec& spec : pair->spec.workers) {
     const auto it = context.state().workers.find(spec.url);
-    if (it != context.state().workers.end()) items.push_back(worker_view(context.view(), it->second));
+    if (it == context.state().workers.end()) continue;
+    json::object view = worker_view(context.view(), it->second);
+    const auto adapters = pair->adapters.find(spec.url);
+    if (adapters != pair->adapters.end()) view["adapter"] = adapters_view(context.view(), adapters->second);
+    items.push_back(std::move(view));
   }
   responder.respond(json_answer(200, json::object{{"items", std::move(items)}, {"next", nullptr}}));
 }
