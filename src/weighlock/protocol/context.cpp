@@ -96,6 +96,7 @@ void Context::cancel_all_timers(Update& update) {
 
 void Context::call(Update& update, Target& target, Step step, Operation operation) {
   WEIGHLOCK_CHECK(!target.call, "a target waits for one call");
+  yield_watch(*this, worker_of(target));
   target.step = step;
   const bool unpaused = !target.paused && !target.was_paused;
   target.call = send(worker_of(target), &update, unpaused, std::move(operation));
