@@ -50,6 +50,9 @@ struct Operation {
   std::string adapter;                      // load_adapter, unload_adapter: the versioned name, "policy-v7"
   std::string label;                    // set_label, and load where the load carries the label; verify: what it must be
   Evidence evidence = Evidence::label;  // verify: the level asked for
+  // A read by one who has not paused it: where the engine's word for paused can mean something else, the dialect makes
+  // sure, at the price of a request that a paused engine answers, to nobody, when it is continued.
+  bool doubt_pause = false;
 };
 
 struct LoadedAdapter {

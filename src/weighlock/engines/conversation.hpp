@@ -8,11 +8,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
 #include "weighlock/core/http.hpp"
 #include "weighlock/core/operation.hpp"
+#include "weighlock/core/time.hpp"
 
 namespace weighlock {
 
@@ -21,6 +23,8 @@ struct Step {
   // Never on a connection that was used before: for what may not be repeated, and for a barrier, which must not
   // overtake what is still on its way on an older connection.
   bool fresh_connection = false;
+  // Given up after so long, though the operation has more time.
+  std::optional<Milliseconds> at_most = std::nullopt;
 };
 
 using Turn = std::variant<Step, Outcome>;

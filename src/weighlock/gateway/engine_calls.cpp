@@ -40,6 +40,7 @@ void EngineCalls::take(Id id, Turn turn) {
   Step& step = std::get<Step>(turn);
   HttpCallOptions options;
   options.deadline = std::max(Milliseconds(1), running.deadline - loop_.now());
+  if (step.at_most) options.deadline = std::min(options.deadline, *step.at_most);
   options.fresh_connection = step.fresh_connection;
   running.request = http_.send(running.engine, std::move(step.request), options,
                                [this, id, alive = std::weak_ptr(alive_)](HttpResult result) {

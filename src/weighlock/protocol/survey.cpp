@@ -51,7 +51,9 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
 void read_worker(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   yield_watch(context, worker);
-  context.call(update, target, Step::surveying, next_reading(context, worker));
+  Operation operation = next_reading(context, worker);
+  operation.doubt_pause = update.state >= UpdateState::pausing && !worker.paused_by_us;  // else nothing follows from it
+  context.call(update, target, Step::surveying, std::move(operation));
 }
 
 Operation next_reading(Context& context, Worker& worker) {
