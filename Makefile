@@ -1,6 +1,7 @@
 # Every target prints what it does and what each part took (tools/part.sh); all may be run twice in a row.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
+SECONDS ?= 60
 PARTS := build/parts.txt
 PART := @tools/part.sh
 
@@ -10,7 +11,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install-build install-test configure build run check unit tidy-check sim fault demo-smoke presets test real nightly format tidy clean
+.PHONY: help install-build install-test configure build run wheel check unit blackbox tidy-check types sim fault demo-smoke presets fuzz test controller real bench nightly format tidy clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,24 +31,33 @@ build: configure ## the programs at build/release/weighlock, tinyengine, tinytra
 run: install-build build ## the demo: a gateway, a trainer, three engines, seven updates; STAY=1 keeps it up
 	$(PART) "demo" build/release/weighlock demo $(if $(filter-out 0,$(STAY)),--stay)
 
+wheel: build ## the Python package with the program inside, at build/wheel
+	$(PART) "wheel" python/make_wheel.sh
+
 build-all: configure
 	$(PART) "build: programs and tests" cmake --build --preset release -j $(JOBS)
 
 check: ## all tests but those with real engines
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory build-all
-	@$(MAKE) --no-print-directory tidy-check unit sim fault demo-smoke presets
+	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault demo-smoke presets
 	@tools/part.sh --summary
 
 tidy-check:
 	$(PART) "tidy: its own test" python3 tools/tidy_test.py
 	$(PART) "tidy: the tree" python3 tools/tidy.py
 
+types:
+	$(PART) "types of the Python package" bash -c 'if command -v mypy >/dev/null; then cd python && mypy; else echo "no mypy here: skipped"; fi'
+
 unit:
 	$(PART) "unit tests" ctest --test-dir build/release -L unit -j $(JOBS) --output-on-failure --no-tests=error
 
+blackbox:
+	$(PART) "the programs, over real HTTP" ctest --test-dir build/release -L blackbox -j $(JOBS) --output-on-failure --no-tests=error
+
 sim:
-	$(PART) "simulator: 2000 seeds and four mutants" ctest --test-dir build/release -L sim -j $(JOBS) --output-on-failure --no-tests=error
+	$(PART) "simulator: 2000 seeds and the mutants" ctest --test-dir build/release -L sim -j $(JOBS) --output-on-failure --no-tests=error
 
 fault:
 	$(PART) "fault paths" ctest --test-dir build/release -L fault -j $(JOBS) --output-on-failure --no-tests=error
@@ -59,6 +69,14 @@ presets:
 	$(PART) "clang: pure modules and fault paths" tools/check_preset.sh clang $(JOBS)
 	$(PART) "sanitisers: pure modules and fault paths" tools/check_preset.sh asan $(JOBS)
 
+fuzz: ## every fuzz target for SECONDS each (60)
+	$(PART) "fuzz targets, $(SECONDS) s each" env JOBS=$(JOBS) tools/fuzz.sh $(SECONDS)
+
+controller:
+	$(PART) "AReaL's controller: environment" tests/compat/install_env.sh
+	$(PART) "AReaL's controller: its whole life" tests/compat/real_controller.sh build/release
+	$(PART) "wheel: made, installed, used" tests/compat/wheel_test.sh build/release
+
 real:
 	$(PART) "real engines: environment" tests/real/install_env.sh
 	$(PART) "real engines: contract and end to end" tests/real/run.py --suite ci
@@ -66,13 +84,17 @@ real:
 test: ## install what is needed, and pass everything that CI runs
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory install-test build-all
-	@$(MAKE) --no-print-directory tidy-check unit sim fault demo-smoke presets real
+	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault demo-smoke presets controller real
 	@tools/part.sh --summary
+
+bench: build-all ## measure this gateway beside AReaL's, alternating; fails when a wanted figure is missed (docs/benchmarks.md)
+	$(PART) "benchmark" tests/bench/run.py $(BENCH)
 
 nightly: ## the tests that take longer
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory install-test build-all
 	$(PART) "simulator: 100000 seeds" build/release/sim --seeds 1..100000
+	$(PART) "fuzz targets, 300 s each" env JOBS=$(JOBS) tools/fuzz.sh 300
 	$(PART) "real engines: environment" tests/real/install_env.sh
 	$(PART) "real engines: all" tests/real/run.py --suite nightly
 	@tools/part.sh --summary

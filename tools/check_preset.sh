@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the pure modules' tests and the fault suite with another preset (clang, asan), and runs them.
+# Builds the pure modules' tests, the fault suite and the fuzz targets with another preset (clang, asan), and runs them;
+# the targets over their seeds.
 #
 #   tools/check_preset.sh PRESET [JOBS]
 set -euo pipefail
@@ -17,6 +18,7 @@ targets=(fault_test)
 for module in core tensor protocol engines trainers; do
   if grep -q "^${module}_test:" <<<"$known"; then targets+=("${module}_test"); fi
 done
+for target in $(grep -o '^fuzz_[a-z_]*:' <<<"$known" | tr -d : | sort -u); do targets+=("$target"); done
 echo "building ${targets[*]}"
 cmake --build --preset "$preset" -j "$jobs" --target "${targets[@]}"
 names=$(

@@ -30,6 +30,8 @@ test_packages=(
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14
   # the real engines: their environment is made with venv; numba and triton look for a C compiler and Python.h
   python3-venv python3-dev gcc libnuma1 libgomp1
+  # the types of the Python package
+  mypy
   # looking into running processes and files when a check fails
   sqlite3 gdb lsof
 )

@@ -7,6 +7,8 @@
   use TEST_DEPS. DEPS point downward: a module may only name modules of a lower layer (LAYERS), so there is no cycle.
 * The pure modules depend on core only.
 * Asio and Beast appear in no header but runtime/asio_loop.hpp.
+* tests/cases.md and docs/limits.md name only tests that exist; docs/limits.md has a row for each constant of core/limits.hpp,
+  with its default as the header writes it and a test that reaches it.
 * A file has at most 450 lines, unless its first ten lines say why ("long because ..."); a line has at most 130 characters,
   no tab (raw string literals may be longer), and no note of unfinished work. Each folder of src/weighlock has a README.md.
 """
@@ -33,7 +35,10 @@ MODULE = re.compile(r"weighlock_module\(\s*(\w+)([^)]*)\)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"weighlock/(\w+)/', re.MULTILINE)
 ASIO = re.compile(r"^\s*#\s*include\s+<boost/(asio|beast)", re.MULTILINE)
 TEST = re.compile(r"^TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
+PYTHON_CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
+PYTHON_TEST = re.compile(r"^    def (test_\w+)\(", re.MULTILINE)
 NAMED_TEST = re.compile(r"`([A-Z]\w*\.[a-z]\w*)`")
+LIMIT = re.compile(r"inline constexpr [\w:]+ (k\w+)\s*=\s*([^;]+);")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
 
@@ -119,22 +124,53 @@ def check_readmes(root):
             yield f"{folder.relative_to(root)}: no README.md (purpose, thread rule, what it owns, where to start)"
 
 
-def check_cases(root):
-    cases = root / "tests/cases.md"
-    if not cases.is_file():
-        return
+def read_tests(root):
     tests = set()
     for file in source_files(root):
         if file.name.endswith("_test.cpp"):
             tests.update(f"{suite}.{name}" for suite, name in TEST.findall(file.read_text(errors="replace")))
-    for name in NAMED_TEST.findall(cases.read_text()):
-        if name not in tests:
-            yield f"tests/cases.md: names {name}, and no *_test.cpp has it"
+        elif file.name.endswith("_test.py"):
+            for part in re.split(r"(?m)^(?=class )", file.read_text(errors="replace")):
+                for suite in PYTHON_CLASS.findall(part)[:1]:
+                    tests.update(f"{suite}.{name}" for name in PYTHON_TEST.findall(part))
+    return tests
+
+
+def check_named_tests(root):
+    documents = [path for path in (root / "tests/cases.md", root / "docs/limits.md") if path.is_file()]
+    tests = read_tests(root) if documents else set()
+    for document in documents:
+        for name in NAMED_TEST.findall(document.read_text()):
+            if name not in tests:
+                yield f"{document.relative_to(root)}: names {name}, and no *_test.cpp or *_test.py has it"
+
+
+def check_limits(root):
+    header, table = root / "src/weighlock/core/limits.hpp", root / "docs/limits.md"
+    if not header.is_file():
+        return
+    rows = {}
+    for line in table.read_text().split("\n") if table.is_file() else []:
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if line.startswith("| `k") and len(cells) == 4:
+            rows[cells[0].strip("`")] = cells
+    limits = {name: re.sub(r"\s+", " ", value.strip()) for name, value in LIMIT.findall(re.sub(r"//.*", "", header.read_text()))}
+    for name, value in limits.items():
+        if name not in rows:
+            yield f"docs/limits.md: no row for {name}"
+        elif rows[name][1].strip("`") != value:
+            yield f"docs/limits.md: {name} is `{value}` in core/limits.hpp, not {rows[name][1]}"
+        elif not NAMED_TEST.search(rows[name][3]):
+            yield f"docs/limits.md: {name} has no test that reaches it"
+    for name in rows:
+        if name not in limits:
+            yield f"docs/limits.md: {name} is not in core/limits.hpp"
 
 
 def check(root):
     modules = read_modules(root)
-    findings = [*check_declarations(modules), *check_includes(root, modules), *check_readmes(root), *check_cases(root)]
+    findings = [*check_declarations(modules), *check_includes(root, modules), *check_readmes(root),
+                *check_named_tests(root), *check_limits(root)]
     for file in source_files(root):
         findings.extend(check_text(root, file))
     return findings

@@ -98,8 +98,30 @@ class Tidy(unittest.TestCase):
         self.write("src/weighlock/io/x_test.cpp", "TEST_F(Files,\n       are_whole) {}\nTEST(Pipe, holds) {}\n")
         self.write("tests/cases.md", "| A1 | whole | `Files.are_whole`, `Pipe.holds` |\n`tools/tidy.py` checks\n")
         self.assertEqual(self.findings(), [])
+        self.write("tests/a/x_test.py", "class First:\n    def test_one(self):\nclass Second(First):\n    def test_two(self):\n")
+        self.write("tests/cases.md", "| A2 | whole | `First.test_one`, `Second.test_two` |\n")
+        self.assertEqual(self.findings(), [])
+        self.write("tests/cases.md", "| A2 | whole | `First.test_two` |\n")
+        self.assert_one("tests/cases.md: names First.test_two")
         self.write("tests/cases.md", "| A1 | whole | `Files.are_whole`, `Pipe.hold` |\n")
         self.assert_one("tests/cases.md: names Pipe.hold")
+        self.write("tests/wire_test.py", "class Pipe(unittest.TestCase):\n    def test_hold(self):\n        pass\n")
+        self.write("tests/cases.md", "| A1 | whole | `Pipe.test_hold` |\n")
+        self.assertEqual(self.findings(), [])
+
+    def test_a_limit_without_a_row_a_value_or_a_test_is_found(self):
+        self.write("src/weighlock/io/x_test.cpp", "TEST(Pipe, holds) {}\n")
+        self.write("src/weighlock/core/limits.hpp", "inline constexpr std::size_t kBytesMax =\n    16 * 1024;  // why = so;\n")
+        self.assert_one("docs/limits.md: no row for kBytesMax")
+        row = "| `kBytesMax` | `{}` | 413 | {} |\n"
+        self.write("docs/limits.md", row.format("16 * 1024", "`Pipe.holds`"))
+        self.assertEqual(self.findings(), [])
+        self.write("docs/limits.md", row.format("16 * 1024", ""))
+        self.assert_one("has no test")
+        self.write("docs/limits.md", row.format("8 * 1024", "`Pipe.holds`"))
+        self.assert_one("is `16 * 1024`")
+        self.write("docs/limits.md", row.format("16 * 1024", "`Pipe.holds`") + "| `kGone` | `1` | x | `Pipe.holds` |\n")
+        self.assert_one("kGone is not in")
 
 
 if __name__ == "__main__":

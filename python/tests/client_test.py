@@ -7,6 +7,8 @@ import socket
 import threading
 import time
 import unittest
+import warnings
+from unittest import mock
 
 import scripted
 import weighlock
@@ -271,6 +273,37 @@ class Checks:
         gateway = self.serve(script)
         self.take(gateway.url, 1)
         self.assertTrue(gone.wait(10))
+
+    def test_a_stream_that_says_something_now_and_then_is_kept_and_a_silent_one_is_asked_for_again(self):
+        def lively(request, connection):
+            connection.sendall(STREAM_HEAD)
+            for number in range(1, 6):
+                time.sleep(0.6)
+                connection.sendall(chunk(self.event(number)))
+            gateway.release.wait(60)
+        gateway = self.serve(lively)
+        with mock.patch("weighlock.client.IDLE_S", 2.0), mock.patch("weighlock.aio.IDLE_S", 2.0):
+            self.assertEqual([one.number for one in self.take(gateway.url, 5, after=0)], [1, 2, 3, 4, 5])
+        self.assertEqual(len(gateway.requests), 1)
+
+        def silent_at_first(request, connection):
+            if len(gateway.requests) > 1:
+                return STREAM_HEAD + chunk(self.event(8))
+            connection.sendall(STREAM_HEAD + chunk(self.event(7)))
+            gateway.release.wait(60)
+        gateway = self.serve(silent_at_first)
+        with mock.patch("weighlock.client.IDLE_S", 0.3), mock.patch("weighlock.aio.IDLE_S", 0.3):
+            self.assertEqual([one.number for one in self.take(gateway.url, 2, after=0)], [7, 8])
+
+    def test_nothing_is_left_to_the_collector(self):
+        gateway = self.serve(lambda request, _: answer(200, PAIR))
+        cut = self.serve(lambda request, _: b"HTTP/1.1 200")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            self.do(gateway.url, lambda c: c.pair("p"))
+            self.raises(weighlock.ConnectionLost, cut.url, lambda c: c.pair("p"))
+            gc.collect()
+        self.assertEqual([str(one.message) for one in seen if issubclass(one.category, ResourceWarning)], [])
 
     # --- what is shown
 

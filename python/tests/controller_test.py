@@ -158,8 +158,21 @@ class CallsTest(Directory):
             self.assertEqual(str(caught.exception), "nobody loaded")
             self.assertEqual(caught.exception.result.status, "error")
             self.assertEqual(caught.exception.verdicts["http://h:1"].cause.message, "b")
+            self.assertEqual((caught.exception.code, caught.exception.update), ("internal", None))
             returned = controller.update_weights(3, raise_on_error=False)
             self.assertEqual((returned.ok, returned.error), (False, "nobody loaded"))
+
+    def test_the_code_of_a_failed_update_is_read_from_the_update_itself_if_that_can_be_read(self):
+        told = {**RESULT, "status": "error", "error": "too old", "update_id": "u1"}
+        ended = {**scripted.UPDATE, "state": "rejected", "error": {"code": "version_not_newer", "message": "x"}}
+        for details, code in ((answer(200, ended), "version_not_newer"), (problem(404, "not_found", "forgotten"), "internal"),
+                              (b"", "internal")):  # fmt: skip
+            bodies = {"/update_weights": answer(200, told), "/v1/pairs/p/updates/u1": details}
+            controller, _ = self.attach(lambda request, _: bodies.get(request.target, answer(200, {})))
+            controller.connect("p", ["http://t:1"], ["http://h:1"])
+            with self.assertRaises(weighlock.UpdateFailed) as caught:
+                controller.update_weights(3)
+            self.assertEqual((caught.exception.code, str(caught.exception)), (code, "too old"))
 
     def test_refusals_raise_with_and_without_raise_on_error(self):
         rows = ((404, {"error": "Pair 'p' not found"}, weighlock.NotFound, "Pair 'p' not found", None),

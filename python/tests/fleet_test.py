@@ -101,7 +101,8 @@ class ControllerTest(Fleet):
             with self.assertRaises(weighlock.UpdateFailed) as caught:
                 controller.update_weights(1)
             self.assertIn("No space left on device", str(caught.exception))
-            self.assertEqual(caught.exception.result.status, "error")
+            self.assertEqual((caught.exception.result.status, caught.exception.code), ("error", "trainer_failed"))
+            self.assertEqual(caught.exception.update.id, caught.exception.result.update_id)
             self.assertTrue(controller.update_weights(2).ok)
 
     def test_a_degraded_update_is_returned_and_names_who_is_missing(self):

@@ -196,8 +196,8 @@ def start_update(target_pair: str, body: Mapping[str, Any], key: str | None) -> 
     raise AssertionError("unreachable")
 
 
-def get_update(of: str, update_id: str) -> Flow[Update]:
-    return values.read_update((yield from ask(Call("GET", _update_target(of, update_id)))))
+def get_update(of: str, update_id: str, timeout: float | None = None) -> Flow[Update]:
+    return values.read_update((yield from ask(Call("GET", _update_target(of, update_id), timeout=timeout))))
 
 
 def updates(of: str, most: int | None) -> Flow[list[Update]]:

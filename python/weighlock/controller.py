@@ -10,6 +10,7 @@ The same methods, arguments and defaults, so that a trainer changes an import. W
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -21,11 +22,12 @@ from ._keys import PUBLIC_DEFAULT, Key
 from ._process import GatewayProcess, find_binary
 from .client import Client
 from .errors import NotConnected, UpdateFailed, WeighlockError, mistake
-from .values import UpdateResult
+from .values import Update, UpdateResult
 
 logger = logging.getLogger("weighlock.controller")
 
 _LEAVE_S = 5.0  # `destroy` waits so long for `disconnect`; the gateway's own way out does the rest
+_DETAILS_S = 5.0  # for the code of an update that failed
 _POLL_S = 0.02  # a gateway that listens answers in milliseconds
 # The gateway answers an update that goes on before its client gives up: after 280 of AReaL's 300 s.
 _REPLY_SHARE = 280.0 / 300.0
@@ -194,16 +196,15 @@ class WeightUpdateController:
     def update_weights(self, version: int, *, raise_on_error: bool = True) -> UpdateResult:
         """Brings `version` to the pair's workers and returns when that has ended.
 
-        `UpdateFailed`, with `result` and `verdicts`, if it wasn't committed; `raise_on_error=False` returns the result, as
-        AReaL's controller does. Refusals and lost connections raise either way.
+        `UpdateFailed`, with `result`, `update` and `verdicts`, if it wasn't committed; `raise_on_error=False` returns the
+        result, as AReaL's controller does. Refusals and lost connections raise either way.
         """
         client, pair = self._needed(), self._pair_name
         if pair is None:
             raise NotConnected("Not connected. Call connect() first.")
         result = client._run(_flows.compatible_update(pair, version, self.config.request_timeout))
         if raise_on_error and not result.ok:
-            text, code = result.error or "the update failed", result.code or "internal"
-            raise UpdateFailed(text, code=code, verdicts=result.verdicts, result=result)
+            raise self._failure(client, pair, result)
         if result.degraded:
             logger.warning("pair '%s' v%d is committed, but: %s", pair, result.version, result.detail)
         return result
@@ -212,6 +213,16 @@ class WeightUpdateController:
         """Removes the pair; nothing to do without one. `NotFound` if the gateway doesn't know it; it is forgotten either way."""
         if self._pair_name is not None:
             self._leave(self.config.request_timeout)
+
+    def _failure(self, client: Client, pair: str, result: UpdateResult) -> UpdateFailed:
+        """The compatible answer has no code: the update itself tells it, if the gateway still answers."""
+        update: Update | None = None
+        if result.update_id is not None:
+            with contextlib.suppress(WeighlockError):
+                update = client._run(_flows.get_update(pair, result.update_id, _DETAILS_S))
+        code = update.error.code if update is not None and update.error is not None else "internal"
+        text = result.error or f"pair '{pair}' v{result.version}: the gateway tells no reason"
+        return UpdateFailed(text, code=code, verdicts=result.verdicts, update=update, result=result)
 
     def _leave(self, timeout: float) -> None:
         client, name = self._needed(), self._pair_name

@@ -154,7 +154,7 @@ class UpdateFailed(WeighlockError):
     """An update ended without being committed, or nobody knows that it was.
 
     verdicts: what became of each worker, by its URL; empty for an update that was refused before it began.
-    update:   the update of the native API (`Client`), else None.
+    update:   the update of the native API; None if there was none, or it couldn't be read any more.
     result:   the answer of the compatible API (`WeightUpdateController`), else None.
     """
 

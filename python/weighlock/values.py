@@ -184,8 +184,7 @@ class UpdateResult:
     """The compatible API's answer to an update.
 
     The first four members are those of AReaL's own result. `degraded`: it is committed, but some workers are missing;
-    `detail` then says which and why. `pause_ms` is the longest pause of a worker. `verdicts`: by worker URL. `code`: of the
-    error table, where the gateway tells it with a failed update.
+    `detail` then says which and why. `pause_ms` is the longest pause of a worker. `verdicts`: by worker URL.
     """
 
     status: str
@@ -197,7 +196,6 @@ class UpdateResult:
     verdicts: Mapping[str, Verdict] = dataclasses.field(default_factory=dict)
     pause_ms: int | None = None
     detail: str | None = None
-    code: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -366,5 +364,4 @@ def read_result(value: object) -> UpdateResult:
         verdicts=verdicts,
         pause_ms=m.whole_or_none("pause_ms"),
         detail=m.text_or_none("detail"),
-        code=m.text_or_none("code"),
     )

@@ -172,9 +172,9 @@ class TogetherTest(lab.Lab):
         engines, ranks = self.engines("sglang", "vllm", load_ms=300), self.trainers()
         at = self.gateway()
         at.connect("p", ranks, engines, self.path("shared"))
-        first = at.in_background(at.update, "p", 1)
+        first = lab.in_background(at.update, "p", 1)
         lab.wait_for("the first save", lambda: self.tape.all("/save"))
-        second = at.in_background(at.update, "p", 2)
+        second = lab.in_background(at.update, "p", 2)
         self.assertEqual([first().json["status"], second().json["status"]], ["ok", "ok"])
         # Never both at once: every request of the second's save came after the last load of the first had ended.
         saves = [r for r in self.tape.all("/save") if "weight_update_v2" in r.body.decode()]
@@ -188,7 +188,7 @@ class TogetherTest(lab.Lab):
         engines, ranks = self.engines("sglang", "vllm"), self.trainers()
         at = self.gateway()
         at.connect("p", ranks, engines, self.path("shared"))
-        answers = [at.in_background(at.update, "p", version) for version in range(1, 13)]
+        answers = [lab.in_background(at.update, "p", version) for version in range(1, 13)]
         texts = [answer().json for answer in answers]
         good = [one["version"] for one in texts if one["status"] == "ok"]
         for one in texts:
@@ -203,7 +203,7 @@ class TogetherTest(lab.Lab):
         at = self.gateway()
         at.connect("slow", ranks, slow, self.path("shared", "a"))
         at.connect("quick", others, quick, self.path("shared", "b"))
-        waits = at.in_background(at.update, "slow", 1)
+        waits = lab.in_background(at.update, "slow", 1)
         lab.wait_for("the slow load", lambda: [r for r in self.tape.all("/update_weights_from_disk")])
         self.assertEqual(at.update("quick", 1).json["status"], "ok")
         running = at.call("GET", "/v1/pairs/slow/updates").json["items"][0]
@@ -214,7 +214,7 @@ class TogetherTest(lab.Lab):
         engines, ranks = self.engines("sglang", load_ms=800), self.trainers()
         at = self.gateway()
         at.connect("p", ranks, engines, self.path("shared"))
-        update = at.in_background(at.update, "p", 1)
+        update = lab.in_background(at.update, "p", 1)
         lab.wait_for("the load", lambda: self.tape.all("/update_weights_from_disk"))
         self.assertEqual(at.disconnect("p").json, {"status": "ok", "pair_name": "p"})
         self.assertIn(update().json["status"], ("ok", "error"))
@@ -225,7 +225,7 @@ class TogetherTest(lab.Lab):
         engines, ranks = self.engines("sglang", load_ms=800), self.trainers()
         at = self.gateway()
         at.connect("p", ranks, engines, self.path("shared"))
-        update = at.in_background(at.update, "p", 1)
+        update = lab.in_background(at.update, "p", 1)
         lab.wait_for("the load", lambda: self.tape.all("/update_weights_from_disk"))
         self.assertEqual(at.call("GET", "/health", timeout=5).json, {"status": "healthy"})
         self.assertEqual(update().json["status"], "ok")

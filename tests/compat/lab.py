@@ -34,6 +34,20 @@ def wait_for(what, condition, seconds=60):
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
+def in_background(work, *arguments):
+    """Runs a call in a thread; the result is a function that waits for what it returned."""
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(work(*arguments)), daemon=True)
+    thread.start()
+
+    def answer():
+        thread.join(120)
+        if not answers:
+            raise AssertionError("no answer within 120 s")
+        return answers[0]
+    return answer
+
+
 class Answer:
     """Status, headers (lower case), text, and the JSON if it is one."""
 
@@ -273,20 +287,6 @@ class Gateway:
 
     def disconnect(self, pair):
         return self.call("POST", "/disconnect", {"pair_name": pair})
-
-    def in_background(self, work, *arguments):
-        """Runs a call in a thread; the result is a function that waits for its answer."""
-        answers = []
-        thread = threading.Thread(target=lambda: answers.append(work(*arguments)), daemon=True)
-        thread.start()
-
-        def answer():
-            thread.join(120)
-            if not answers:
-                raise AssertionError("no answer within 120 s")
-            return answers[0]
-        return answer
-
 
 def main():
     """`X_test.py [BUILD] [unittest's arguments]`"""

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <thread>
 
 #include "checkpoint.hpp"
 #include "weighlock/core/json.hpp"
@@ -218,7 +219,12 @@ Generation Scenario::read_generation(const HttpResult& result) const {
 }
 
 Generation Scenario::fingerprint(const std::string& adapter) {
-  const Outcome flushed = flush();
+  // SGLang answers a request a moment before its scheduler counts it as ended, and refuses the flush until then.
+  Outcome flushed = flush();
+  for (int i = 0; i < 40 && flushed.kind == OutcomeKind::untouched; ++i) {
+    std::this_thread::sleep_for(Milliseconds(50));
+    flushed = flush();
+  }
   EXPECT_TRUE(flushed.ok()) << told(flushed);
   return read_generation(begin_generation(4, adapter)->wait());
 }

@@ -79,6 +79,19 @@ class Gateway:
         }
         return self.good("PUT", f"/v1/pairs/{self.pair}", body, timeout=60)
 
+    def connect_adapters_as_areal(self, trainers, engines, save_path, name, keep):
+        body = {
+            "pair_name": self.pair,
+            "train_worker_urls": trainers,
+            "inference_worker_urls": engines,
+            "mode": "disk",
+            "save_path": save_path,
+            "use_lora": True,
+            "lora_name": name,
+            "lora_keep_versions": keep,
+        }
+        return self.good("POST", "/connect", body, timeout=60)
+
     def connect_as_areal(self, trainers, engines, save_path):
         body = {
             "pair_name": self.pair,

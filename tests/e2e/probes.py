@@ -21,9 +21,10 @@ class Sglang:
     def __init__(self, engine):
         self.engine = engine
 
-    def scores(self, ids, timeout=60):
+    def scores(self, ids, timeout=60, adapter=None):
         body = {
             "input_ids": ids,
+            "lora_path": adapter,
             "sampling_params": {"max_new_tokens": 1, "temperature": 0},
             "return_logprob": True,
             "logprob_start_len": 0,
@@ -62,8 +63,8 @@ class Vllm:
     def __init__(self, engine):
         self.engine = engine
 
-    def scores(self, ids, timeout=60):
-        body = {"model": "policy", "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+    def scores(self, ids, timeout=60, adapter=None):
+        body = {"model": adapter or "policy", "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
         answer = checked(self.engine.call("POST", "/v1/completions", body, timeout))
         entries = answer["choices"][0]["prompt_logprobs"]
         return [entry[str(ids[at])]["logprob"] for at, entry in enumerate(entries) if at > 0]
@@ -102,8 +103,14 @@ def probe_of(engine):
     return {"sglang": Sglang, "vllm": Vllm}[engine.dialect](engine)
 
 
-def all_scores(probe):
-    return [value for ids in SEQUENCES for value in probe.scores(ids)]
+def all_scores(probe, adapter=None):
+    return [value for ids in SEQUENCES for value in probe.scores(ids, adapter=adapter)]
+
+
+def adapters(probe):
+    """Name and directory of each adapter that the engine lists; both list them alike, with a parent."""
+    entries = checked(probe.engine.call("GET", "/v1/models"))["data"]
+    return {entry["id"]: entry["root"] for entry in entries if entry["parent"]}
 
 
 def continued(probe):

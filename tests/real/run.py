@@ -3,7 +3,7 @@
 
     tests/real/run.py --suite ci         what every change passes: under 15 minutes on two cores once installed
     tests/real/run.py --suite nightly    all of it: each test that kills an engine, on an engine of its own
-    tests/real/run.py --only contract    or: --only e2e
+    tests/real/run.py --only contract    or: --only e2e, --only lora
 
 WEIGHLOCK_BIN is the program (default build/release/weighlock), WEIGHLOCK_CONTRACT_BIN the contract suite
 (default build/release/engine_contract), WEIGHLOCK_ENGINES_ENV the Python environment (see install_env.sh).
@@ -24,14 +24,25 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "e2e")]
 import engines as engine_kinds  # noqa: E402
+import make_adapters  # noqa: E402
 import make_models  # noqa: E402
 from gateway import Gateway  # noqa: E402
+from lora_scenario import VERSIONS, LoraScenario  # noqa: E402
 from scenario import Scenario  # noqa: E402
 from steps import Steps  # noqa: E402
 from trainers import Ranks  # noqa: E402
 
 # What the end-to-end scenario and the harmless contract tests load; all others are made for nightly runs only.
 BIG = ("big1", "big2")
+# Whole models are loaded and verified with LoRA on, as they are without; but vLLM with LoRA on a CPU dies of a request for
+# prompt_logprobs beside another request (docs/engines.md), which the end-to-end scenario sends.
+LORA_OPTIONS = {
+    "sglang": (
+        "--enable-lora", "--max-lora-rank", "8", "--lora-target-modules", "q_proj", "v_proj", "--lora-backend", "torch_native",
+    ),
+    # Five adapters are more than either of its tables holds.
+    "vllm": ("--enable-lora", "--max-loras", "2", "--max-lora-rank", "16", "--max-cpu-loras", "4"),
+}  # fmt: skip
 # The one lethal test of each engine that every change passes; it is the last thing that its process does.
 LAST_ACT = {
     "sglang": "*truncated_file_kills_sglang_and_the_outcome_is_unknown",
@@ -50,14 +61,14 @@ DAMAGED = (
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", choices=("ci", "nightly"), default="ci")
-    parser.add_argument("--only", choices=("contract", "e2e"))
+    parser.add_argument("--only", choices=("contract", "e2e", "lora"))
     parser.add_argument("--logs", help="folder for logs and checkpoints; kept. By default a temporary one, kept on failure")
     release = os.path.join(ROOT, "build", "release")
     parser.add_argument("--weighlock", default=os.environ.get("WEIGHLOCK_BIN", os.path.join(release, "weighlock")))
     contract = os.environ.get("WEIGHLOCK_CONTRACT_BIN", os.path.join(release, "engine_contract"))
     parser.add_argument("--contract", default=contract)
     args = parser.parse_args(argv)
-    wanted = {"contract": args.contract, "e2e": args.weighlock}
+    wanted = {"contract": args.contract, "e2e": args.weighlock, "lora": args.weighlock}
     for suite, binary in wanted.items():
         if args.only in (None, suite) and not os.access(binary, os.X_OK):
             parser.error(f"{binary} is not there; build it first, or name it (see --help)")
@@ -67,10 +78,12 @@ def parse(argv):
 class Fleet:
     """The processes that both suites share."""
 
-    def __init__(self, folder, python, models):
+    def __init__(self, folder, python, models, with_lora):
         self.models = models
-        start = os.path.join(models, "v1")
+        start = self.start_model = os.path.join(models, "v1")
         self.engines = [kind(start, folder, python) for kind in engine_kinds.KINDS.values()]
+        for engine in self.engines:
+            engine.options = LORA_OPTIONS[engine.dialect] if with_lora else ()
         self.ranks = Ranks(start, os.path.join(folder, "trainers"), python)
 
     def start(self, with_ranks, say):
@@ -85,6 +98,12 @@ class Fleet:
         if with_ranks:
             self.ranks.wait_ready()
             say(f"ranks at {', '.join(self.ranks.urls)}")
+
+    def restart_without_lora(self, dialect):
+        for engine in self.engines:
+            if engine.dialect == dialect:
+                engine.options = ()
+                engine.restart()
 
     def stop(self):
         stopping = [threading.Thread(target=e.stop) for e in self.engines]
@@ -131,6 +150,24 @@ def harmless(steps, args, fleet):
             steps.run(f"restart of {engine.dialect}, which a harmless test has killed", engine.start)
 
 
+def lora(steps, args, fleet, folder):
+    gateway = Gateway(args.weighlock, os.path.join(folder, "lora-gateway"), pair="adapters")
+    save_path = os.path.join(folder, "saved-adapters")
+    os.makedirs(save_path, exist_ok=True)
+    try:
+        if steps.run("lora: start of the gateway", gateway.start) is None:
+            return
+        scenario = LoraScenario(gateway, fleet.ranks, fleet.engines, fleet.start_model, save_path, steps.say)
+        steps.run("lora: connect two ranks, SGLang and vLLM", scenario.connect)
+        for version in range(1, VERSIONS):
+            steps.run(f"lora: version {version}, and what the engines serve", scenario.update, version)
+        steps.run("lora: vllm started again gets the window", scenario.restarted_engine_gets_the_window, "vllm", VERSIONS)
+        steps.run("lora: the gateway ends in order", scenario.ends_in_order)
+        steps.run("lora: the ranks save models again", fleet.ranks.save_adapters, 0)
+    finally:
+        gateway.stop()
+
+
 def end_to_end(steps, args, fleet, folder):
     gateway = Gateway(args.weighlock, os.path.join(folder, "gateway"))
     save_path = os.path.join(folder, "saved")
@@ -168,6 +205,7 @@ def last_acts(steps, args, fleet):
 def nightly(steps, args, fleet):
     """Every test that kills, each on an engine of its own; then the harmless ones with loads that take longer."""
     for engine in fleet.engines:
+        engine.options = LORA_OPTIONS[engine.dialect]
         for test in lethal_tests(args.contract):
             steps.run(f"start of {engine.dialect}", engine.restart)
             steps.run(f"contract: {engine.dialect}, {test}", run_contract, args.contract, engine, fleet.models, test, 300)
@@ -186,18 +224,23 @@ def run_all(args, folder, steps):
     models = os.path.join(folder, "models")
     names = [n for n in make_models.VARIANTS if args.suite == "nightly" or n not in BIG]
     steps.run("models", lambda: [make_models.make(models, n) for n in names])
-    fleet = Fleet(folder, python, models)
+    steps.run("adapters", lambda: [make_adapters.make(models, n) for n in make_adapters.VARIANTS])
+    fleet = Fleet(folder, python, models, with_lora=args.only != "e2e")
     try:
         steps.run("start of SGLang, vLLM and two ranks", fleet.start, args.only != "contract", steps.say)
         if steps.failed():
             return
-        if args.only != "e2e":
+        if args.only in (None, "contract"):
             harmless(steps, args, fleet)
-        if args.only != "contract":
+        if args.only in (None, "lora"):
+            lora(steps, args, fleet, folder)
+        if args.only is None:
+            steps.run("start of vllm without LoRA", fleet.restart_without_lora, "vllm")
+        if args.only in (None, "e2e"):
             end_to_end(steps, args, fleet, folder)
-        if args.only != "e2e" and args.suite == "ci":
+        if args.only in (None, "contract") and args.suite == "ci":
             last_acts(steps, args, fleet)
-        if args.only != "e2e" and args.suite == "nightly":
+        if args.only in (None, "contract") and args.suite == "nightly":
             nightly(steps, args, fleet)
     finally:
         fleet.stop()

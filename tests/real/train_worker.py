@@ -7,10 +7,13 @@ Each rank writes its URL to URLS/rank<N>.url when it can be called. Calls go thr
 AReaL's worker: a call waits for those before it, and for the other ranks when it is collective.
 
     POST /save       collective; body as AReaL's gateway sends it; rank 0 gathers the whole state and writes the files
+    POST /adapter    {"rank": R}: from now on /save writes a LoRA adapter of that rank, another one each time; 0 ends it
     POST /step       collective; {"steps": N, "rate": R}: N optimizer steps, answers the losses
-    POST /reference  one rank alone; {"path", "sequences": [[ids]]}: log-probabilities of each next id, computed by
-                     transformers in float32 from the files in path; this is what the engines are compared with
+    POST /reference  one rank alone; {"path", "sequences": [[ids]], "adapter": PATH|null}: log-probabilities of each next
+                     id, computed by transformers in float32 from the files in path, with the adapter's product added to
+                     its weights; this is what the engines are compared with
     GET /health
+    GET /saved       the paths of all saves so far
 """
 import argparse
 import json
@@ -24,7 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
@@ -47,6 +50,8 @@ class Trainer:
         self.random = torch.Generator().manual_seed(100 + self.rank)
         # The same on all ranks.
         self.topics = torch.Generator().manual_seed(99)
+        self.adapter_rank = 0
+        self.saved = []
 
     def step(self, steps=1, rate=0.01):
         # A new optimizer for each call: its first steps have the full rate, whatever the calls before were.
@@ -68,6 +73,12 @@ class Trainer:
     def save(self, path):
         if not os.path.isabs(path):
             raise ValueError(f"path must be absolute: {path}")
+        self.saved.append(path)
+        if self.adapter_rank:
+            if self.rank == 0:
+                write_adapter(path, self.model.config, self.adapter_rank, len(self.saved))
+            dist.barrier()
+            return
         # Collective: rank 0 gets the whole tensors, the others an empty dictionary.
         state = get_model_state_dict(self.model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
         if self.rank == 0:
@@ -83,8 +94,47 @@ class Trainer:
         self.tokenizer.save_pretrained(path)
 
 
-def reference(path, sequences):
+ADAPTED = ("q_proj", "v_proj")
+# Of the values of lora_A and lora_B: wide enough that each adapter moves the log-probabilities by more than one.
+ADAPTER_DEVIATION = 0.15
+
+
+def write_adapter(path, config, rank, number):
+    """PEFT's two files, with values that are drawn anew for each number."""
+    draw = torch.Generator().manual_seed(7000 + number)
+    sizes = {"q_proj": config.num_attention_heads, "v_proj": config.num_key_value_heads}
+    tensors = {}
+    for layer in range(config.num_hidden_layers):
+        for module in ADAPTED:
+            at = f"base_model.model.model.layers.{layer}.self_attn.{module}"
+            outputs = sizes[module] * config.head_dim
+            for part, size in (("lora_A", (rank, config.hidden_size)), ("lora_B", (outputs, rank))):
+                tensors[f"{at}.{part}.weight"] = ADAPTER_DEVIATION * torch.randn(size, generator=draw)
+    os.makedirs(path, exist_ok=True)
+    save_file(tensors, os.path.join(path, "adapter_model.safetensors"), metadata={"format": "pt"})
+    settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": 2 * rank, "lora_dropout": 0.0}
+    settings |= {"target_modules": list(ADAPTED), "bias": "none", "modules_to_save": None, "use_dora": False}
+    with open(os.path.join(path, "adapter_config.json"), "w", encoding="utf-8") as f:
+        json.dump(settings, f)
+
+
+def add_adapter(model, path):
+    """W + lora_alpha / r * B A, as the definition of LoRA has it."""
+    with open(os.path.join(path, "adapter_config.json"), encoding="utf-8") as f:
+        settings = json.load(f)
+    scale = settings["lora_alpha"] / settings["r"]
+    tensors = load_file(os.path.join(path, "adapter_model.safetensors"))
+    for name, down in tensors.items():
+        module = name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+        if name.endswith(".lora_A.weight"):
+            up = tensors[name.replace(".lora_A.", ".lora_B.")]
+            model.get_submodule(module).weight.data += scale * (up.float() @ down.float())
+
+
+def reference(path, sequences, adapter=None):
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    if adapter:
+        add_adapter(model, adapter)
     out = []
     with torch.no_grad():
         for ids in sequences:
@@ -141,6 +191,8 @@ def handler(trainer, engine, lock):
             self.wfile.write(data)
 
         def do_GET(self):
+            if self.path == "/saved":
+                return self.answer(200, {"result": trainer.saved, "status": "success"})
             if self.path != "/health":
                 return self.answer(404, {"error": "Not found"})
             self.answer(200, {"status": "healthy", "rank": trainer.rank, "role": "train_worker", "ready": True})
@@ -154,9 +206,11 @@ def handler(trainer, engine, lock):
                     result = engine.submit(lambda: trainer.save(path)).result()
                 elif self.path == "/step":
                     result = engine.submit(lambda: trainer.step(**body)).result()
+                elif self.path == "/adapter":
+                    result = trainer.adapter_rank = int(body["rank"])
                 elif self.path == "/reference":
                     with lock:
-                        result = reference(body["path"], body["sequences"])
+                        result = reference(body["path"], body["sequences"], body.get("adapter"))
                 else:
                     return self.answer(404, {"error": "Not found"})
             except (RuntimeError, ValueError) as error:

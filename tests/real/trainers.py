@@ -78,8 +78,16 @@ class Ranks:
     def save(self, path):
         return self.on_all("/save", save_body(path))
 
-    def reference(self, path, sequences):
-        answer = wire.call(self.urls[0], "POST", "/reference", {"path": path, "sequences": sequences}, 120)
+    def save_adapters(self, rank):
+        """From now on /save writes LoRA adapters of this rank; 0: whole models again."""
+        return self.on_all("/adapter", {"rank": rank})
+
+    def last_saved(self):
+        return wire.call(self.urls[0], "GET", "/saved").body["result"][-1]
+
+    def reference(self, path, sequences, adapter=None):
+        body = {"path": path, "sequences": sequences, "adapter": adapter}
+        answer = wire.call(self.urls[0], "POST", "/reference", body, 120)
         if answer.status != 200:
             raise RuntimeError(f"reference of {path}: {answer}")
         return answer.body["result"]

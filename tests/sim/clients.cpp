@@ -65,6 +65,7 @@ void Clients::request(std::size_t pair, std::int64_t version, std::string key, s
 void Clients::steal(std::size_t pair) {
   if (scenario_.pairs.size() < 2) return;
   const std::size_t other = (pair + 1) % scenario_.pairs.size();
+  if (scenario_.pairs[other].lora) return;  // those share their workers
   protocol::ConnectPair event;
   event.token = token(AskKind::steal, pair);
   event.spec = scenario_.pairs[pair];

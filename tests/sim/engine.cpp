@@ -51,15 +51,24 @@ void Engine::boot() {
 bool Engine::queued(OperationKind kind) const {
   if (kind_ == DialectKind::vllm) return true;
   return kind != OperationKind::read_state && kind != OperationKind::identify && kind != OperationKind::pause &&
-         kind != OperationKind::resume;
+         kind != OperationKind::resume && kind != OperationKind::list_adapters;
 }
 
 bool Engine::has_queued(OperationKind kind) const {
   return std::any_of(queue_.begin(), queue_.end(), [&](const Request& r) { return r.operation.kind == kind; });
 }
 
+bool Engine::has_queued_adapter(const std::string& directory) const {
+  return std::any_of(queue_.begin(), queue_.end(), [&](const Request& r) {
+    return r.operation.kind == OperationKind::load_adapter && r.operation.directory == directory;
+  });
+}
+
 std::int64_t Engine::duration(OperationKind kind) {
   const bool loads = kind == OperationKind::load || kind == OperationKind::load_empty;
+  // An unload waits for the requests that use the name.
+  if (kind == OperationKind::unload_adapter && faults_.strikes(Fault::flush_busy))
+    return random_.between(3'000, 60'000);
   const std::int64_t usual = loads ? random_.between(500, 6'000) : random_.between(5, 300);
   return faults_.strikes(Fault::slow) ? usual * random_.between(5, 40) : usual;
 }
@@ -97,7 +106,8 @@ void Engine::finish(int life) {
     return;
   }
   const Request request = queue_.front();
-  const bool loads = request.operation.kind == OperationKind::load;
+  const bool loads =
+      request.operation.kind == OperationKind::load || request.operation.kind == OperationKind::load_adapter;
   if (loads && faults_.strikes(Fault::die_in_load)) {
     die("died in a load");
     return;
@@ -169,7 +179,8 @@ StateReading Engine::reading() const {
 }
 
 Outcome Engine::perform(const Operation& operation) {
-  trace_.line("engine {} does {} {}{}", url_, name(operation.kind), operation.directory, operation.label);
+  trace_.line("engine {} does {} {}{}{}", url_, name(operation.kind), operation.directory, operation.label,
+              operation.adapter);
   const bool changes = operation.kind == OperationKind::pause || operation.kind == OperationKind::set_label ||
                        operation.kind == OperationKind::resume;
   if (changes && faults_.strikes(Fault::reject)) return failed(OutcomeKind::untouched, "refused by the engine");
@@ -182,6 +193,7 @@ Outcome Engine::perform(const Operation& operation) {
     case OperationKind::read_state:
     case OperationKind::barrier:
       outcome.reading = reading();
+      if (operation.brief) outcome.reading->incarnation.clear();
       return outcome;
     case OperationKind::set_label:
       truth_.label = operation.label;
@@ -189,7 +201,7 @@ Outcome Engine::perform(const Operation& operation) {
     case OperationKind::pause:
       return pause(operation);
     case OperationKind::resume:
-      return resume();
+      return resume(operation);
     case OperationKind::load:
       return load(operation);
     case OperationKind::load_empty:
@@ -201,10 +213,53 @@ Outcome Engine::perform(const Operation& operation) {
     case OperationKind::probe:
       return probe();
     case OperationKind::load_adapter:
+      return load_adapter(operation);
     case OperationKind::unload_adapter:
+      return unload_adapter(operation);
     case OperationKind::list_adapters:
-      return failed(OutcomeKind::untouched, "serves no adapters");
+      return list_adapters();
   }
+  return outcome;
+}
+
+Outcome Engine::load_adapter(const Operation& operation) {
+  const auto refused = [](ErrorCode code, std::string text) {
+    Outcome outcome = failed(OutcomeKind::untouched, std::move(text));
+    outcome.code = code;
+    return outcome;
+  };
+  if (faults_.strikes(Fault::reject)) return refused(ErrorCode::worker_failed, "refused by the engine");
+  if (truth_.half_unloaded.count(operation.adapter) > 0)
+    return refused(ErrorCode::adapter_half_unloaded, "has an incomplete unload");
+  if (truth_.adapters.count(operation.adapter) > 0)
+    return refused(ErrorCode::adapter_exists, "has already been loaded");
+  if (faults_.strikes(Fault::tear)) {
+    truth_.half_unloaded.insert(operation.adapter);
+    return failed(OutcomeKind::touched, "failed half way");
+  }
+  const Directory* directory = store_.find(operation.directory);
+  if (directory == nullptr || directory->discarded) return refused(ErrorCode::checkpoint_missing, "no such directory");
+  truth_.adapters[operation.adapter] = AdapterTruth{operation.directory, directory->content};
+  if (faults_.strikes(Fault::new_but_failed)) return failed(OutcomeKind::touched, "failed, but it is there");
+  return ok();
+}
+
+Outcome Engine::unload_adapter(const Operation& operation) {
+  if (faults_.strikes(Fault::reject)) return failed(OutcomeKind::untouched, "refused by the engine");
+  const bool was_half = truth_.half_unloaded.erase(operation.adapter) > 0;
+  const bool was_loaded = truth_.adapters.erase(operation.adapter) > 0;
+  if (was_half || was_loaded) return ok();
+  Outcome outcome = failed(OutcomeKind::untouched, "does not exist");
+  outcome.code = ErrorCode::adapter_missing;
+  return outcome;
+}
+
+Outcome Engine::list_adapters() const {
+  Outcome outcome = ok();
+  outcome.reading = reading();
+  outcome.reading->adapters.emplace();
+  for (const auto& [name, adapter] : truth_.adapters)
+    outcome.reading->adapters->push_back(LoadedAdapter{name, kind_ == DialectKind::vllm ? "" : adapter.directory});
   return outcome;
 }
 
@@ -214,11 +269,15 @@ Outcome Engine::pause(const Operation& operation) {
   return ok();
 }
 
-Outcome Engine::resume() {
+Outcome Engine::resume(const Operation& operation) {
   truth_.paused = false;
   truth_.foreign_paused = false;
   run_or_die();
-  return ok();
+  Outcome outcome = ok();
+  if (!operation.brief) return outcome;
+  outcome.reading = reading();
+  outcome.reading->incarnation.clear();
+  return outcome;
 }
 
 Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
@@ -226,6 +285,7 @@ Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
   if (faults_.strikes(Fault::lie)) {  // ok, and nothing or half of it was done
     if (random_.chance(400)) set_weights(truth_.content, true);
     if (traits_.load_sets_label && !operation.label.empty()) truth_.label = operation.label;
+    truth_.undetected = operation.evidence == Evidence::acknowledged;  // nobody asks further
     return ok();
   }
   if (faults_.strikes(Fault::tear)) {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
 
 #include "sim/store.hpp"
@@ -17,6 +19,12 @@
 #include "weighlock/protocol/types.hpp"
 
 namespace weighlock::sim {
+
+// One LoRA adapter that it serves.
+struct AdapterTruth {
+  std::string directory;
+  std::int64_t content = 0;
+};
 
 // The truth.
 struct EngineTruth {
@@ -34,7 +42,9 @@ struct EngineTruth {
   std::string label;
   std::string model_path;
   bool paused = false;
-  bool foreign_paused = false;          // the pause is somebody else's
+  bool foreign_paused = false;  // the pause is somebody else's
+  std::map<std::string, AdapterTruth> adapters;
+  std::set<std::string> half_unloaded;  // names that must be unloaded before they can be loaded
   std::int64_t cached = kStartContent;  // whose prefixes are cached; -1: none
   bool stale = false;                   // it ran with caches of other weights
 };
@@ -63,6 +73,7 @@ class Engine {
   bool idle() const { return queue_.empty() && !busy_; }
   // A load, or what may become one, is in the queue.
   bool has_queued(OperationKind kind) const;
+  bool has_queued_adapter(const std::string& directory) const;
 
   const EngineTruth& truth() const { return truth_; }
   const std::string& url() const { return url_; }
@@ -85,7 +96,10 @@ class Engine {
   Outcome flush();
   Outcome probe();
   Outcome pause(const Operation& operation);
-  Outcome resume();
+  Outcome resume(const Operation& operation);
+  Outcome load_adapter(const Operation& operation);
+  Outcome unload_adapter(const Operation& operation);
+  Outcome list_adapters() const;
 
   std::string url_;
   DialectKind kind_;

@@ -62,6 +62,8 @@ void Invariants::before_effect(const protocol::Effect& effect) {
   if (const auto* seal = std::get_if<protocol::Seal>(&effect)) check_seal(*seal);
   if (const auto* discard = std::get_if<protocol::Discard>(&effect)) check_discard(*discard);
   if (const auto* ended = std::get_if<protocol::UpdateEnded>(&effect)) check_ended(*ended);
+  if (const auto* fence = std::get_if<protocol::Fence>(&effect); fence != nullptr && lora_of(fence->pair) != nullptr)
+    throw Violation{15, fmt::format("{} is fenced for an adapter", fence->worker)};
   if (std::holds_alternative<protocol::Stopped>(effect)) {
     if (!w_.clients.shut_down()) throw Violation{0, "Stopped, and nobody asked for it"};
     stopped_ = true;
@@ -77,6 +79,9 @@ void Invariants::look_at_registry() {
   }
   for (const auto& [url, worker] : state().workers) {
     Book& book = books_[url];
+    // One that only LoRA pairs use any more begins anew.
+    if (!book.pair.empty() && worker.pair.empty()) book.known = book.loaded_by_us = book.paused_by_us = false;
+    book.pair = worker.pair;
     if (book.known) continue;
     book.known = true;
     if (const Engine* engine = w_.network.find(url)) book.baseline = engine->truth().content;
@@ -89,6 +94,7 @@ void Invariants::check_state() {
   for (const auto& [url, worker] : state().workers) check_worker(worker);
   for (const auto& [name, pair] : state().pairs) {
     check_pair(name, pair);
+    check_adapters(pair);
     const auto active = state().updates.find(pair.active);
     if (active == state().updates.end()) continue;
     ++w_.coverage.phases[static_cast<std::size_t>(active->second.state)];
@@ -101,6 +107,8 @@ void Invariants::check_state() {
 void Invariants::check_worker(const protocol::Worker& worker) {
   ++w_.coverage.workers[static_cast<std::size_t>(worker.state)];
   const bool out = worker.state == WorkerState::quarantined || worker.state == WorkerState::abandoned;
+  if (worker.pair.empty() && worker.state != WorkerState::ready)
+    throw Violation{15, fmt::format("only LoRA pairs use {}, and it is {}", worker.url, name(worker.state))};
   if (out && !worker.cause) throw Violation{7, fmt::format("{} is {} without a cause", worker.url, name(worker.state))};
   if (worker.state == WorkerState::ready) check_ready(worker);
 }
@@ -222,6 +230,10 @@ void Invariants::check_verdicts(const protocol::Update& update) {
     return;
   for (const auto& [url, target] : update.targets) {
     if (target.verdict != protocol::Verdict::verified || target.step != protocol::Step::judged) continue;
+    if (is_lora(update)) {
+      check_adapter_verdict(update, url, target);
+      continue;
+    }
     const auto worker = state().workers.find(url);
     if (worker == state().workers.end() || !comparable(worker->second)) continue;
     const EngineTruth& real = truth(url);
@@ -290,6 +302,10 @@ void Invariants::check_quorum_at_end(const protocol::Update& update) {
     const auto worker = state().workers.find(url);
     if (target.role != protocol::Role::member) continue;
     const bool left = worker == state().workers.end();  // its pair let it go in the same breath
+    if (is_lora(update)) {
+      ready += target.verdict == protocol::Verdict::verified ? 1 : 0;
+      continue;
+    }
     if (left || (worker->second.state == WorkerState::ready && worker->second.version &&
                  worker->second.version->same_version(update.version))) {
       ++ready;

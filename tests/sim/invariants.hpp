@@ -60,6 +60,7 @@ class Invariants {
   struct Book {                             // of one worker
     std::vector<OpenCall> in_flight;        // at most one
     std::vector<OpenCall> unresolved;       // given up or unknown: may still take effect
+    std::string pair;                       // its full-model pair at the last look
     bool known = false;                     // registered at the last look
     std::int64_t baseline = kStartContent;  // what it held when it was registered
     bool loaded_by_us = false;              // since then
@@ -97,6 +98,18 @@ class Invariants {
   void check_seal(const protocol::Seal& seal);
   void check_discard(const protocol::Discard& discard);
 
+  // invariants_adapter.cpp
+  const protocol::Pair* lora_of(const std::string& name) const;
+  bool is_lora(const protocol::Update& update) const;
+  void check_adapter_call(const protocol::Call& call);
+  void check_adapter_lock(const protocol::Call& call, bool active);
+  bool on_adapter_call_ended(const protocol::CallEnded& event);
+  void check_adapters(const protocol::Pair& pair);
+  bool in_hand(const std::string& worker, const std::string& adapter) const;
+  void check_adapter_verdict(const protocol::Update& update, const std::string& url, const protocol::Target& target);
+  void check_adapter_directory(const std::string& directory) const;
+  std::string unsettled_window(const protocol::Pair& pair) const;
+
   // invariants.cpp: at any time
   void look_at_registry();
   void check_worker(const protocol::Worker& worker);
@@ -123,6 +136,7 @@ class Invariants {
   Witness w_;
   const protocol::Driver* driver_ = nullptr;
   std::map<std::string, Book> books_;
+  std::map<protocol::CallId, protocol::Call> adapter_calls_;  // open
   std::map<protocol::CallId, std::string> call_worker_;
   std::map<std::string, PairBook> pairs_;
   std::map<std::pair<protocol::UpdateId, std::string>, int>
@@ -148,5 +162,6 @@ class Invariants {
 
 bool changes_weights(OperationKind kind);
 bool changes_engine(OperationKind kind);
+bool changes_adapters(OperationKind kind);
 
 }  // namespace weighlock::sim

@@ -36,11 +36,23 @@ void Invariants::check_call(const protocol::Call& call) {
   if (call_worker_.count(call.call) > 0) throw Violation{0, fmt::format("call id {} is used twice", call.call)};
   if (w_.network.find(call.worker) == nullptr) throw Violation{0, "a call to an unknown worker " + call.worker};
   ++w_.coverage.operations[static_cast<std::size_t>(call.operation.kind)];
+  const auto asks = state().updates.find(call.update);
+  if (asks != state().updates.end() && is_lora(asks->second)) {
+    check_adapter_call(call);
+    call_worker_[call.call] = call.worker;
+    return;
+  }
   Book& book = books_[call.worker];
   set_aside_given_up(call.worker, book);
   check_in_flight(call, book);
   check_owner(call);
   check_pause_policy(call);
+  for (const auto& [id, open] : adapter_calls_) {
+    const bool clash = open.worker == call.worker && changes_adapters(open.operation.kind);
+    if (clash && changes_engine(call.operation.kind) && !call.update.empty())
+      throw Violation{5, fmt::format("{} is sent to {} while call {} about {} is open", name(call.operation.kind),
+                                     call.worker, id, open.operation.adapter)};
+  }
   if (changes_engine(call.operation.kind)) check_intent(call);
   if (changes_weights(call.operation.kind)) check_load(call);
   if (call.operation.kind == OperationKind::resume) check_resume(call, book);
@@ -95,6 +107,7 @@ void Invariants::check_intent(const protocol::Call& call) {
              OperationKind::resume) {  // a resume after the commit or of an untouched worker needs none
     throw Violation{6, fmt::format("{} of {} has no durable intent", name(call.operation.kind), call.worker)};
   }
+  if (changes_adapters(call.operation.kind)) return;
   const auto update = state().updates.find(call.update);
   if (call.update.empty()) return check_watch(call);
   const bool leave = update != state().updates.end() && update->second.kind == protocol::UpdateKind::leave;
@@ -218,6 +231,7 @@ void Invariants::check_owner(const protocol::Call& call) {
 void Invariants::on_cancel(CallId call) {
   const auto it = call_worker_.find(call);
   if (it == call_worker_.end()) throw Violation{0, fmt::format("cancel of call {}, which was never sent", call)};
+  if (adapter_calls_.erase(call) > 0) return;
   Book& book = books_[it->second];
   for (OpenCall& earlier : book.unresolved) {
     if (earlier.call == call) earlier.connected = false;
@@ -235,14 +249,15 @@ void Invariants::resolve_by_reading(Book& book, const std::string& worker, const
   const DialectTraits& traits = w_.scenario.dialects.of(w_.network.find(worker)->kind());
   const bool passed = call.operation.kind == OperationKind::barrier && outcome.ok();
   std::erase_if(book.unresolved, [&](const OpenCall& earlier) {
-    if (outcome.reading->incarnation != earlier.incarnation) return true;
+    const std::string& incarnation = outcome.reading->incarnation;  // "": a brief reading
+    if (!incarnation.empty() && incarnation != earlier.incarnation) return true;
     return passed && traits.has_barrier(earlier.operation.kind, earlier.operation.pause_mode);
   });
 }
 
 void Invariants::on_call_ended(const protocol::CallEnded& event) {
   const auto it = call_worker_.find(event.call);
-  if (it == call_worker_.end()) return;
+  if (it == call_worker_.end() || on_adapter_call_ended(event)) return;
   Book& book = books_[it->second];
   std::erase_if(book.unresolved, [&](const OpenCall& earlier) {
     return earlier.call == event.call && event.outcome.kind != OutcomeKind::unknown;
@@ -312,6 +327,7 @@ void Invariants::check_discard(const protocol::Discard& discard) {
       }
     }
   }
+  check_adapter_directory(discard.directory);
   discarded_.insert(discard.directory);
 }
 

@@ -15,7 +15,12 @@ constexpr std::int64_t kConnectTimeoutMs = 5'000;  // core/limits.hpp
 
 Network::Network(const Scenario& scenario, Random& random, Faults& faults, Faults& no_faults, Scheduler& scheduler,
                  Store& store, const Trace& trace, Ended ended)
-    : random_(random), scheduler_(scheduler), trace_(trace), ended_(std::move(ended)) {
+    : random_(random),
+      scenario_(scenario),
+      all_faults_(faults),
+      scheduler_(scheduler),
+      trace_(trace),
+      ended_(std::move(ended)) {
   for (const EngineSpec& spec : scenario.engines) {
     by_url_[spec.url] = engines_.size();
     faults_.push_back(scenario.is_calm(spec.url) ? &no_faults : &faults);
@@ -43,6 +48,13 @@ std::int64_t Network::past_cut(std::size_t engine, std::int64_t delay) const {
   return due < cut_until_[engine] ? (cut_until_[engine] - scheduler_.now()).count() + delay : delay;
 }
 
+bool Network::may_suffer(const Operation& operation) const {
+  if (operation.adapter.empty()) return false;
+  return std::any_of(scenario_.pairs.begin(), scenario_.pairs.end(), [&](const protocol::PairSpec& pair) {
+    return pair.lora && operation.adapter.starts_with(pair.lora->name + "-v") && !scenario_.is_calm(pair.name);
+  });
+}
+
 void Network::start(const protocol::Call& call) {
   Flight flight;
   flight.call = call.call;
@@ -52,9 +64,10 @@ void Network::start(const protocol::Call& call) {
   flight.operation = call.operation;
   if (call.operation.kind == OperationKind::barrier) flight.rounds = 2;
   const std::size_t engine = flight.engine;
-  Faults& faults = *faults_[engine];
+  Faults& faults = may_suffer(call.operation) ? all_faults_ : *faults_[engine];
+  flight.faults = &faults;
   flights_.emplace(call.call, std::move(flight));
-  if (faults.strikes(Fault::partition)) {
+  if (faults_[engine]->strikes(Fault::partition)) {
     cut_until_[engine] = scheduler_.now() + Milliseconds{random_.between(1'000, 60'000)};
     trace_.line("no route to {} until {}", call.worker, cut_until_[engine].ms);
   }
@@ -100,7 +113,7 @@ void Network::arrive(CallId call) {
     flights_.erase(it);
     return;
   }
-  if (random_.chance(500) && faults(flight).strikes(Fault::lose_answer)) reset(call, random_.between(1, 2'000));
+  if (random_.chance(500) && flight.faults->strikes(Fault::lose_answer)) reset(call, random_.between(1, 2'000));
   engine.deliver(Engine::Request{call, flight.operation});
 }
 
@@ -118,12 +131,12 @@ void Network::answered(CallId call, Outcome outcome) {
     return;
   }
   it->second.over = true;
-  if (faults(it->second).strikes(Fault::lose_answer)) {
+  if (it->second.faults->strikes(Fault::lose_answer)) {
     if (random_.chance(500)) reset(call, random_.between(1, 500));  // else nobody ever tells the caller
     return;
   }
   const std::int64_t delay =
-      faults(it->second).strikes(Fault::late_answer) ? random_.between(1'000, 120'000) : random_.between(1, 30);
+      it->second.faults->strikes(Fault::late_answer) ? random_.between(1'000, 120'000) : random_.between(1, 30);
   tell(call, std::move(outcome), past_cut(it->second.engine, delay));
 }
 
@@ -173,6 +186,10 @@ void Network::heal() {
 bool Network::quiet() const {
   if (telling_ > 0) return false;
   return std::all_of(engines_.begin(), engines_.end(), [](const Engine& engine) { return engine.idle(); });
+}
+
+bool Network::adapter_pending(const std::string& url, const std::string& directory) const {
+  return engines_[by_url_.at(url)].has_queued_adapter(directory);
 }
 
 bool Network::load_pending(const std::string& url) const {

@@ -33,6 +33,8 @@ class Network {
   void heal();
   // Nothing of ours travels, waits in an engine or runs there.
   bool quiet() const;
+  // A load of this adapter has arrived and has not ended.
+  bool adapter_pending(const std::string& url, const std::string& directory) const;
   // A load that is on its way to this engine or in it, and may still change its weights.
   bool load_pending(const std::string& url) const;
 
@@ -47,9 +49,10 @@ class Network {
     int life = 0;
     std::uint64_t number = 0;  // order of the connections
     Operation operation;
-    int rounds = 1;        // requests that the operation still needs
-    bool hung_up = false;  // the caller has gone, or saw a reset
-    bool over = false;     // it won't arrive any more, or the engine is done with it
+    Faults* faults = nullptr;  // that may strike it on its way
+    int rounds = 1;            // requests that the operation still needs
+    bool hung_up = false;      // the caller has gone, or saw a reset
+    bool over = false;         // it won't arrive any more, or the engine is done with it
   };
   void arrive(protocol::CallId call);
   void answered(protocol::CallId call, Outcome outcome);
@@ -58,11 +61,13 @@ class Network {
   // The caller sees the connection end; the request may still be on its way or in the engine.
   void reset(protocol::CallId call, std::int64_t after);
   void fail(protocol::CallId call, OutcomeKind kind, const char* text, std::int64_t after);
+  // Calls of a LoRA pair may suffer also where the engines are another, calm pair's.
+  bool may_suffer(const Operation& operation) const;
   std::int64_t past_cut(std::size_t engine, std::int64_t delay) const;
 
-  Faults& faults(const Flight& flight) { return *faults_[flight.engine]; }
-
   Random& random_;
+  const Scenario& scenario_;
+  Faults& all_faults_;
   std::vector<Faults*> faults_;  // per engine
   Scheduler& scheduler_;
   const Trace& trace_;

@@ -12,6 +12,8 @@ using protocol::Policy;
 constexpr unsigned kCalmPermille = 80;       // runs without any fault: a machine that fails everything must not pass
 constexpr unsigned kIsolatedPermille = 250;  // of the runs with several pairs: faults strike the first only
 
+constexpr unsigned kLoraPermille = 350;
+
 DialectTraits sglang_traits(Random& random) {
   DialectTraits traits;
   traits.kind = DialectKind::sglang;
@@ -109,6 +111,8 @@ Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreS
     }
     if (random.chance(250)) policy.evidence = Evidence::probe;
   }
+  const bool trusting = random.chance(150);
+  if (trusting) policy.evidence = Evidence::acknowledged;
   policy.allow_layout_change = random.chance(150);
   policy.keep_versions = static_cast<int>(random.between(1, 3));
   policy.coalesce = random.chance(200);
@@ -121,7 +125,7 @@ Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreS
   if (calm) {  // nothing may be cut short
     policy.straggler_min = Milliseconds{60'000};
     policy.deadlines = protocol::Deadlines{};
-    policy.evidence.reset();
+    if (!trusting) policy.evidence.reset();
     policy.allow_layout_change = false;
   }
   return policy;
@@ -162,6 +166,47 @@ void draw_pairs(Random& random, Scenario& scenario) {
   }
 }
 
+// Beside a full-model pair on its engines, or on engines of its own.
+void draw_lora_pair(Random& random, Scenario& scenario) {
+  const std::size_t host = random.below(scenario.pairs.size());
+  const bool all_calm = std::all_of(scenario.calm.begin(), scenario.calm.end(), [](bool calm) { return calm; });
+  const bool shares = random.chance(750);
+  PairSpec pair;
+  pair.name = fmt::format("lora{}", scenario.pairs.size());
+  pair.save_path = fmt::format("/store/{}", pair.name);
+  pair.lora = protocol::LoraSpec{fmt::format("ad{}", scenario.pairs.size()), random.between(0, 3)};
+  const std::int64_t own = random.between(1, 3);
+  for (std::int64_t w = 0; !shares && w < own; ++w) {
+    EngineSpec engine;
+    engine.url = fmt::format("http://w{}.{}:30000", w, pair.name);
+    engine.kind = random.chance(500) ? DialectKind::vllm : DialectKind::sglang;
+    scenario.engines.push_back(engine);
+    pair.workers.push_back(protocol::WorkerSpec{engine.url, engine.kind});
+  }
+  for (const protocol::WorkerSpec& worker : scenario.pairs[host].workers) {
+    if (shares && (pair.workers.empty() || random.chance(700))) pair.workers.push_back(worker);
+  }
+  pair.trainer_urls.push_back(fmt::format("http://t0.{}:9000", pair.name));
+  pair.policy.quorum.kind = protocol::Quorum::Kind::all;
+  if (random.chance(300)) pair.policy.quorum.kind = protocol::Quorum::Kind::half;
+  if (random.chance(200)) pair.policy.on_failure = protocol::OnFailure::rollback_all;
+  if (random.chance(200)) pair.policy.canary = 1;
+  if (random.chance(200)) pair.policy.load_window = 1;
+  pair.policy.allow_layout_change = true;
+  if (!all_calm) {
+    pair.policy.straggler_min = Milliseconds{2'000};
+    pair.policy.deadlines.save = Milliseconds{60'000};
+    pair.policy.deadlines.pause = Milliseconds{random.between(2'000, 10'000)};
+    pair.policy.deadlines.load = Milliseconds{random.between(15'000, 60'000)};
+    pair.policy.deadlines.verify = Milliseconds{random.between(2'000, 10'000)};
+  }
+  StoreSettings store;
+  store.blind = !all_calm && random.chance(100);
+  scenario.calm.push_back(all_calm);
+  scenario.pairs.push_back(std::move(pair));
+  scenario.stores.push_back(store);
+}
+
 ClientActionKind draw_action(Random& random) {
   const std::int64_t roll = random.between(0, 99);
   if (roll < 55) return ClientActionKind::request;
@@ -190,6 +235,8 @@ void draw_actions(Random& random, Scenario& scenario) {
             : random.chance(300) ? random.between(1, 3'000)
                                  : random.between(10'000, 90'000);
       ClientActionKind kind = calm ? ClientActionKind::request : draw_action(random);
+      const bool other_kind = kind == ClientActionKind::steal_worker || kind == ClientActionKind::pause_first;
+      if (scenario.pairs[p].lora && other_kind) kind = ClientActionKind::request;
       const bool caller = scenario.pairs[p].policy.pause == protocol::PauseOwner::caller;
       if (caller && kind == ClientActionKind::request) kind = ClientActionKind::pause_first;
       scenario.actions.push_back({Instant{at}, kind, p});
@@ -222,6 +269,7 @@ Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults) {
   scenario.dialects.sglang = sglang_traits(random);
   scenario.dialects.vllm = vllm_traits();
   draw_pairs(random, scenario);
+  if (random.chance(kLoraPermille)) draw_lora_pair(random, scenario);
   draw_actions(random, scenario);
   draw_faults(random, faults);
   return scenario;

@@ -8,8 +8,12 @@
 #include <set>
 #include <vector>
 
+#include "weighlock/core/words.hpp"
+
 namespace weighlock {
 namespace {
+
+constexpr std::size_t kKeyShown = 100;  // of a key in an error
 
 // Builds a value with Boost's own stack and refuses duplicate keys on the way.
 struct Handler {
@@ -18,21 +22,33 @@ struct Handler {
   static constexpr std::size_t max_key_size = std::numeric_limits<std::size_t>::max();
   static constexpr std::size_t max_string_size = std::numeric_limits<std::size_t>::max();
 
-  json::value_stack stack;
+  // Room for a small text's values, so that it costs no allocation but its own.
+  alignas(json::value) unsigned char room[4096];
+  json::value_stack stack{json::storage_ptr(), room, sizeof room};
   std::vector<std::set<std::string, std::less<>>> keys;
   std::string partial;
   std::string duplicate;
   bool is_duplicate = false;  // the key itself may be ""
+  std::size_t values_left = 0;
+  bool too_many_values = false;
+
+  // Before a value is stored; false ends the parse.
+  bool admit(json::error_code& ec) {
+    if (values_left > 0) return --values_left, true;
+    too_many_values = true;
+    ec = json::error::syntax;
+    return false;
+  }
 
   bool on_document_begin(json::error_code&) { return stack.reset(), true; }
   bool on_document_end(json::error_code&) { return true; }
-  bool on_object_begin(json::error_code&) { return keys.emplace_back(), true; }
+  bool on_object_begin(json::error_code& ec) { return keys.emplace_back(), admit(ec); }
   bool on_object_end(std::size_t n, json::error_code&) {
     keys.pop_back();
     stack.push_object(n);
     return true;
   }
-  bool on_array_begin(json::error_code&) { return true; }
+  bool on_array_begin(json::error_code& ec) { return admit(ec); }
   bool on_array_end(std::size_t n, json::error_code&) { return stack.push_array(n), true; }
   bool on_key_part(json::string_view s, std::size_t, json::error_code&) {
     partial.append(s.data(), s.size());
@@ -52,13 +68,13 @@ struct Handler {
     return true;
   }
   bool on_string_part(json::string_view s, std::size_t, json::error_code&) { return stack.push_chars(s), true; }
-  bool on_string(json::string_view s, std::size_t, json::error_code&) { return stack.push_string(s), true; }
+  bool on_string(json::string_view s, std::size_t, json::error_code& ec) { return stack.push_string(s), admit(ec); }
   bool on_number_part(json::string_view, json::error_code&) { return true; }
-  bool on_int64(std::int64_t i, json::string_view, json::error_code&) { return stack.push_int64(i), true; }
-  bool on_uint64(std::uint64_t u, json::string_view, json::error_code&) { return stack.push_uint64(u), true; }
-  bool on_double(double d, json::string_view, json::error_code&) { return stack.push_double(d), true; }
-  bool on_bool(bool b, json::error_code&) { return stack.push_bool(b), true; }
-  bool on_null(json::error_code&) { return stack.push_null(), true; }
+  bool on_int64(std::int64_t i, json::string_view, json::error_code& ec) { return stack.push_int64(i), admit(ec); }
+  bool on_uint64(std::uint64_t u, json::string_view, json::error_code& ec) { return stack.push_uint64(u), admit(ec); }
+  bool on_double(double d, json::string_view, json::error_code& ec) { return stack.push_double(d), admit(ec); }
+  bool on_bool(bool b, json::error_code& ec) { return stack.push_bool(b), admit(ec); }
+  bool on_null(json::error_code& ec) { return stack.push_null(), admit(ec); }
   bool on_comment_part(json::string_view, json::error_code&) { return true; }
   bool on_comment(json::string_view, json::error_code&) { return true; }
 };
@@ -69,11 +85,14 @@ Result<json::value> parse_json(std::string_view text, std::string_view what, Jso
   json::parse_options options;
   options.max_depth = limits.depth_max;
   json::basic_parser<Handler> parser(options);
+  parser.handler().values_left = limits.values_max;
   json::error_code failure;
   const std::size_t used = parser.write_some(false, text.data(), text.size(), failure);
   if (parser.handler().is_duplicate)
     return Error{ErrorCode::invalid_argument,
-                 fmt::format("{}: the key '{}' appears twice", what, parser.handler().duplicate)};
+                 fmt::format("{}: the key '{}' appears twice", what, printable(parser.handler().duplicate, kKeyShown))};
+  if (parser.handler().too_many_values)
+    return Error{ErrorCode::too_large, fmt::format("{}: more than {} values", what, limits.values_max)};
   if (failure)
     return Error{ErrorCode::invalid_argument,
                  fmt::format("{}: not JSON at byte {}: {}", what, used, failure.message())};

@@ -1,7 +1,8 @@
 // JSON values, and a strict parser for what strangers send.
 //
 // The values are Boost.JSON's. Its own parser keeps the last of duplicate keys; `parse_json` refuses duplicates,
-// trailing text, invalid UTF-8, NaN and Infinity, and nesting deeper than the limit.
+// trailing text, invalid UTF-8, NaN and Infinity (but 1e999 becomes it), nesting deeper than the limit, and more
+// values than the limit: each of them, a small number too, takes some 24 bytes of memory, a key several times as many.
 #pragma once
 
 #include <boost/json/array.hpp>
@@ -14,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/core/result.hpp"
 
 namespace weighlock {
@@ -21,10 +23,12 @@ namespace weighlock {
 namespace json = boost::json;
 
 struct JsonLimits {
-  std::size_t depth_max = 64;  // our own bodies nest three deep
+  std::size_t depth_max = limits::kJsonDepthMax;
+  std::size_t values_max = limits::kJsonValuesMax;
 };
 
-// `what` names the text in the error ("request body", "answer of http://..."). Never throws.
+// `what` names the text in the error ("request body", "answer of http://..."). Never throws. Errors: invalid_argument,
+// too_large for too many values.
 Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits = {});
 
 // The member, or null when `value` is not an object or has no such member.

@@ -31,6 +31,22 @@ TEST(Json, nesting_beyond_the_limit_is_refused) {
   EXPECT_NE(failure_of(std::string(100'000, '[')), "");
 }
 
+TEST(Json, more_values_than_the_limit_are_refused) {
+  EXPECT_TRUE(parse_json("[1,{\"a\":null}]", "body", {.values_max = 4}));
+  for (const char* text : {"[1,{\"a\":null},2]", "[[],[],[],[]]", "[{},{},{},{}]", "[\"\",\"\",\"\",\"\"]",
+                           "[true,1.5,18446744073709551615,0]"}) {
+    const Result<json::value> refused = parse_json(text, "body", {.values_max = 4});
+    ASSERT_FALSE(refused) << text;
+    EXPECT_EQ(refused.error().code, ErrorCode::too_large);
+    EXPECT_EQ(refused.error().message, "body: more than 4 values");
+  }
+}
+
+TEST(Json, a_long_key_is_not_repeated_in_full) {
+  const std::string key(100'000, 'k');
+  EXPECT_LT(failure_of("{\"" + key + "\":1,\"" + key + "\":2}").size(), 300u);
+}
+
 TEST(Json, members_are_found_only_with_their_type) {
   const json::value value = *parse_json(R"({"n":5,"s":"x","b":true,"f":5.0})", "body");
   EXPECT_EQ(find_int(value, "n"), 5);

@@ -11,16 +11,35 @@ using namespace std::chrono_literals;
 
 // HTTP server
 inline constexpr std::size_t kRequestHeaderBytesMax = 16 * 1024;  // uvicorn's is 64 KiB; our clients send under 1 KiB
+inline constexpr std::size_t kRequestHeadersMax = 100;            // Apache's limit; our clients send ten
+inline constexpr std::size_t kRequestTargetBytesMax = 8 * 1024;   // RFC 9112, 3: at least 8000 bytes
 inline constexpr std::size_t kRequestBodyBytesMax = 64 * 1024 * 1024;  // AWEX metadata of large models is tens of MB
 inline constexpr std::size_t kControlBodyBytesMax =
-    8 * 1024 * 1024;                              // of every other route: 20,000 URLs; these are parsed on the loop
+    8 * 1024 * 1024;  // of every other route: 20,000 URLs; these are parsed on the loop
+inline constexpr std::size_t kRequestsBytesMax =
+    512 * 1024 * 1024;  // of all requests that are being read: eight of the largest, however many connections there are
 inline constexpr auto kRequestReadTimeout = 30s;  // wall clock for one request, headers and body
 inline constexpr auto kIdleTimeout = 600s;        // longer than a train step: the controller keeps its connection
 inline constexpr std::size_t kConnectionsMax = 8192;
 inline constexpr auto kAnswerStallTimeout = 30s;  // a client that takes no byte of its answer for so long is gone
 inline constexpr std::size_t kStreamBacklogBytesMax =
-    4 * 1024 * 1024;                         // of one event stream, unsent: the reader is too slow
-inline constexpr int kListenBacklog = 4096;  // as the Python gateway's
+    4 * 1024 * 1024;                                  // of one event stream, unsent: the reader is too slow
+inline constexpr int kListenBacklog = 4096;           // as the Python gateway's
+inline constexpr std::size_t kEventStreamsMax = 256;  // each reads every record
+inline constexpr auto kWaitMax = 600s;                // ?wait=: who wants more asks again; proxies cut longer silences
+inline constexpr std::size_t kEchoBytesMax = 1024;    // of a bad value, shown in an error
+inline constexpr std::size_t kErrorTextBytesMax = 8192;  // of a whole error text in an answer
+
+// What clients send
+inline constexpr std::size_t kJsonDepthMax = 64;          // our own bodies nest three deep
+inline constexpr std::size_t kJsonValuesMax = 2'000'000;  // an index of a million tensors; 100 MB of memory
+inline constexpr std::size_t kUrlBytesMax = 2048;         // what proxies and browsers agree on
+inline constexpr std::size_t kPathBytesMax = 3500;        // PATH_MAX is 4096: below it there are attempts and shards
+inline constexpr std::size_t kPathNameBytesMax = 255;     // NAME_MAX, of one directory's name
+inline constexpr std::size_t kKeyBytesMax = 4096;         // an engine's key, in a file: a header line must hold it
+inline constexpr auto kKeyFileTimeout = 5s;               // a mount that doesn't answer by then hangs
+inline constexpr std::int64_t kVersionMagnitudeMax =
+    (std::int64_t{1} << 62) - 1;  // the difference of two versions fits in 64 bits
 
 // HTTP client
 inline constexpr std::size_t kAnswerHeaderBytesMax = 64 * 1024;
@@ -51,7 +70,7 @@ inline constexpr std::size_t kEngineTextBytesMax = 2048;  // of an engine's or t
 
 // Metadata of the compatible API (gateway/meta_store.hpp); it lives in memory
 inline constexpr std::size_t kMetaBytesPerPairMax =
-    256 * 1024 * 1024;                                            // two lists of tens of MB, with room for a third
+    256 * 1024 * 1024;  // two lists of tens of MB, with room for a third
 
 inline constexpr std::size_t kMetaBytesMax = 1024 * 1024 * 1024;  // of all pairs: what a control host can spare
 inline constexpr std::size_t kMetaEntryBytes = 256;  // that a key or a set's member counts beside its own bytes

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <charconv>
 
+#include "weighlock/core/limits.hpp"
+#include "weighlock/core/words.hpp"
+
 namespace weighlock {
 namespace {
 
 Error bad(std::string_view text, std::string_view why) {
-  return Error{ErrorCode::invalid_argument, fmt::format("URL '{}': {}", text.substr(0, 200), why)};
+  return Error{ErrorCode::invalid_argument, fmt::format("URL '{}': {}", printable(text, 200), why)};
 }
 
 std::string lower(std::string_view text) {
@@ -18,6 +21,35 @@ std::string lower(std::string_view text) {
   std::transform(out.begin(), out.end(), out.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
   return out;
+}
+
+Error wildcard(std::string_view text) {
+  return bad(text, "the host is a wildcard address; give the address that others can connect to");
+}
+
+// RFC 1123, and RFC 952 but for the underscore, which real clusters use.
+bool is_host_name(std::string_view host) {
+  constexpr std::size_t kNameBytesMax = 253;
+  return host.size() <= kNameBytesMax && std::all_of(host.begin(), host.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+         });
+}
+
+bool has_good_labels(std::string_view host) {
+  constexpr std::size_t kLabelBytesMax = 63;
+  for (std::size_t at = 0; at <= host.size();) {
+    const std::size_t dot = std::min(host.find('.', at), host.size());
+    if (dot == at || dot - at > kLabelBytesMax) return false;
+    at = dot + 1;
+  }
+  return true;
+}
+
+// A name whose last label is a number is an address that was written wrongly: no top-level domain is a number.
+bool ends_in_number(std::string_view host) {
+  std::string_view last = host.substr(host.rfind('.') == std::string_view::npos ? 0 : host.rfind('.') + 1);
+  if (last.starts_with("0x")) return true;
+  return std::all_of(last.begin(), last.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 // The canonical text of an IP literal, or the name itself. inet_pton knows only the four-part form of IPv4; the older
@@ -28,32 +60,28 @@ Result<std::string> canonical_host(std::string_view text, const std::string& hos
     in6_addr six{};
     if (inet_pton(AF_INET6, host.c_str(), &six) != 1) return bad(text, "the host in brackets is not an IPv6 address");
     if (IN6_IS_ADDR_V4MAPPED(&six)) {
-      if (std::all_of(six.s6_addr + 12, six.s6_addr + 16, [](unsigned char b) { return b == 0; }))
-        return bad(text, "the host is a wildcard address; give the address that others can connect to");
+      if (six.s6_addr[12] == 0) return wildcard(text);
       return std::string(inet_ntop(AF_INET, six.s6_addr + 12, buffer, sizeof buffer));
     }
-    if (IN6_IS_ADDR_UNSPECIFIED(&six))
-      return bad(text, "the host is a wildcard address; give the address that others can connect to");
+    if (IN6_IS_ADDR_UNSPECIFIED(&six)) return wildcard(text);
     return std::string(inet_ntop(AF_INET6, &six, buffer, sizeof buffer));
   }
   in_addr four{};
   if (inet_aton(host.c_str(), &four) == 1) {
-    if (four.s_addr == 0)
-      return bad(text, "the host is a wildcard address; give the address that others can connect to");
+    // All of 0.0.0.0/8 is "this network": no host has such an address.
+    if ((ntohl(four.s_addr) >> 24) == 0) return wildcard(text);
     return std::string(inet_ntop(AF_INET, &four, buffer, sizeof buffer));
   }
-  const bool plain = std::all_of(host.begin(), host.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
-  });
-  if (!plain || host.size() > 253) return bad(text, "the host name has characters that no host name has");
+  if (!is_host_name(host)) return bad(text, "the host name is too long, or has characters that no host name has");
+  if (!has_good_labels(host)) return bad(text, "a label of the host name is empty or longer than 63 bytes");
+  if (ends_in_number(host)) return bad(text, "the host is no IPv4 address, and no host name ends in a number");
   return host;
 }
 
 }  // namespace
 
 Result<Url> parse_url(std::string_view text) {
-  constexpr std::size_t kUrlBytesMax = 2048;
-  if (text.size() > kUrlBytesMax) return bad(text, "longer than 2048 bytes");
+  if (text.size() > limits::kUrlBytesMax) return bad(text, fmt::format("longer than {} bytes", limits::kUrlBytesMax));
   if (std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) <= 0x20 || c == 0x7f; }))
     return bad(text, "contains spaces or control characters");
   const std::size_t scheme_end = text.find("://");
@@ -67,6 +95,8 @@ Result<Url> parse_url(std::string_view text) {
   std::string_view authority = rest.substr(0, slash);
   std::string_view path = slash == std::string_view::npos ? std::string_view{} : rest.substr(slash);
   while (path.ends_with('/')) path.remove_suffix(1);
+  if (std::any_of(path.begin(), path.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }))
+    return bad(text, "the path has characters outside ASCII; give them percent-encoded");
   if (authority.find('@') != std::string_view::npos)
     return bad(text, "user info is not allowed; give keys as credentials");
   const bool bracketed = authority.starts_with('[');
@@ -83,6 +113,8 @@ Result<Url> parse_url(std::string_view text) {
     host = authority.substr(0, colon);
     port = colon == std::string_view::npos ? std::string_view{} : authority.substr(colon);
   }
+  // "host." is the same name, and 127.0.0.1. the same address.
+  if (!bracketed && host.ends_with('.')) host.remove_suffix(1);
   if (host.empty()) return bad(text, "the host is empty");
   url.port = url.scheme == "https" ? 443 : 80;
   if (!port.empty()) {

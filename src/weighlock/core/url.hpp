@@ -9,8 +9,8 @@
 namespace weighlock {
 
 // Accepts "http://host[:port][/path]" and https. Refuses other schemes, user info, queries, fragments, empty and
-// wildcard hosts (0.0.0.0, ::, and their other spellings), control characters and ports outside 1..65535; the message
-// says which.
+// wildcard hosts (0.0.0.0/8, ::, and their other spellings), names that are none, control characters, paths outside
+// ASCII and ports outside 1..65535; the message says which.
 Result<Url> parse_url(std::string_view text);
 
 }  // namespace weighlock

@@ -88,6 +88,15 @@ std::optional<std::string> message_in(const json::value& value) {
 
 }  // namespace
 
+bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = character_length(text, at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
 std::string printable(std::string_view text, std::size_t bytes_max) {
   std::string line;
   std::size_t cut_at = 0;  // the longest whole part that leaves room for kCut

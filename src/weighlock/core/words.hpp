@@ -20,4 +20,6 @@ std::string words_of(std::string_view body, std::size_t bytes_max = limits::kEng
 // The same cleaning without looking for JSON or HTML.
 std::string printable(std::string_view text, std::size_t bytes_max = limits::kEngineTextBytesMax);
 
+bool is_utf8(std::string_view text);
+
 }  // namespace weighlock

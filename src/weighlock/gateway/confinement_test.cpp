@@ -30,23 +30,48 @@ TEST(Confinement, without_lists_any_host_but_link_local_and_metadata_is_allowed)
   EXPECT_FALSE(allowed({}, "http://metadata.google.internal"));
 }
 
+bool may_be_called(const std::vector<std::string>& hosts, const char* name, const char* address) {
+  return Confinement::make(hosts, {})->may_be_called(name, *numeric_address(address, 80));
+}
+
 TEST(Confinement, a_name_may_not_lead_to_link_local_and_metadata_addresses) {
-  for (const char* good : {"10.1.2.3", "127.0.0.1", "::1", "fd00::7"})
-    EXPECT_TRUE(Confinement::may_be_called(*numeric_address(good, 80))) << good;
-  for (const char* bad : {"169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200"})
-    EXPECT_FALSE(Confinement::may_be_called(*numeric_address(bad, 80))) << bad;
+  for (const char* good : {"10.1.2.3", "127.0.0.1", "::1", "fd00::7", "64:ff9b::10.1.2.3"})
+    EXPECT_TRUE(may_be_called({}, "gpu1", good)) << good;
+  for (const char* bad : {"169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200",
+                          "0.0.0.0", "::", "::169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::7",
+                          "::ffff:0:169.254.169.254", "224.0.0.1", "255.255.255.255", "ff02::1", "168.63.129.16"}) {
+    EXPECT_FALSE(may_be_called({}, "gpu1", bad)) << bad;
+    EXPECT_FALSE(may_be_called({"gpu1"}, "gpu1", bad)) << bad;
+  }
+}
+
+TEST(Confinement, an_unlisted_name_is_judged_by_the_ranges_where_it_leads) {
+  const std::vector<std::string> hosts{"gpu1", "10.0.0.0/8"};
+  const auto proof_needed = [&](const char* url) {
+    return Confinement::make(hosts, {})->proof_needed(*parse_url(url));
+  };
+  EXPECT_TRUE(allowed(hosts, "http://gpu2:1"));
+  EXPECT_TRUE(proof_needed("http://gpu2:1"));
+  EXPECT_FALSE(proof_needed("http://gpu1:1"));
+  EXPECT_FALSE(proof_needed("http://10.1.2.3:1"));
+  EXPECT_TRUE(may_be_called(hosts, "gpu2", "10.1.2.3"));
+  EXPECT_TRUE(may_be_called(hosts, "gpu2", "::ffff:10.1.2.3"));
+  EXPECT_FALSE(may_be_called(hosts, "gpu2", "11.1.2.3"));
+  EXPECT_TRUE(may_be_called(hosts, "gpu1", "11.1.2.3"));
+  EXPECT_FALSE(allowed({"gpu1"}, "http://gpu2:1"));  // no range that could hold for it
 }
 
 TEST(Confinement, lists_allow_names_suffixes_addresses_and_ranges) {
-  const std::vector<std::string> hosts{"gpu1", "*.cluster.local", "10.0.0.0/8", "192.168.1.5", "fd00::/8"};
-  EXPECT_TRUE(allowed(hosts, "http://GPU1:1"));
-  EXPECT_TRUE(allowed(hosts, "http://a.b.cluster.local:1"));
+  const std::vector<std::string> hosts{"10.0.0.0/8", "192.168.1.5", "fd00::/8"};
+  const std::vector<std::string> names{"gpu1", "*.cluster.local"};
+  EXPECT_TRUE(allowed(names, "http://GPU1:1"));
+  EXPECT_TRUE(allowed(names, "http://a.b.cluster.local:1"));
   EXPECT_TRUE(allowed(hosts, "http://10.255.0.1:1"));
   EXPECT_TRUE(allowed(hosts, "http://192.168.1.5:1"));
   EXPECT_TRUE(allowed(hosts, "http://[fd12::1]:1"));
-  EXPECT_FALSE(allowed(hosts, "http://gpu2:1"));
-  EXPECT_FALSE(allowed(hosts, "http://cluster.local:1"));
-  EXPECT_FALSE(allowed(hosts, "http://evilcluster.local:1"));
+  EXPECT_FALSE(allowed(names, "http://gpu2:1"));
+  EXPECT_FALSE(allowed(names, "http://cluster.local:1"));
+  EXPECT_FALSE(allowed(names, "http://evilcluster.local:1"));
   EXPECT_FALSE(allowed(hosts, "http://11.0.0.1:1"));
   EXPECT_FALSE(allowed(hosts, "http://192.168.1.6:1"));
   EXPECT_FALSE(allowed({"169.254.0.0/16"}, "http://169.254.169.254"));
@@ -70,9 +95,8 @@ TEST(Confinement, directories_stay_beneath_the_roots) {
 
 TEST(Confinement, a_refusal_says_what_to_list) {
   const Confinement confinement = *Confinement::make({"10.0.0.0/8"}, {"/shared/w"});
-  const std::string host = confinement.check_host(*parse_url("http://g0:30000")).error().text();
-  EXPECT_NE(host.find("--worker-hosts ...,g0 "), std::string::npos) << host;
-  EXPECT_NE(host.find("ranges hold for addresses only"), std::string::npos) << host;
+  const std::string host = confinement.check_host(*parse_url("http://11.0.0.1:30000")).error().text();
+  EXPECT_NE(host.find("--worker-hosts ...,11.0.0.1"), std::string::npos) << host;
   const std::string directory = confinement.check_directory("/shared/out", "path").error().text();
   EXPECT_NE(directory.find("--storage-roots"), std::string::npos) << directory;
   EXPECT_NE(directory.find("/shared/w"), std::string::npos) << directory;

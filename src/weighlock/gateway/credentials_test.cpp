@@ -10,8 +10,14 @@
 namespace weighlock {
 namespace {
 
+// The reference, and what the file holds if it names one.
 std::optional<FieldError> read(const json::value& reference, std::string& key) {
-  return read_key_reference(reference, "workers[0].admin_key", key);
+  KeyFile file{"workers[0].admin_key", "http://a:1", "", true, ""};
+  if (auto failure = read_key_reference(reference, file.field, key, file.path)) return failure;
+  if (file.path.empty()) return std::nullopt;
+  if (auto failure = take_key(read_key_file(file.path), file)) return failure;
+  key = file.key;
+  return std::nullopt;
 }
 
 TEST(Credentials, a_key_comes_from_the_environment_or_a_file_without_its_line_end) {

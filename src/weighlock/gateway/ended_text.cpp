@@ -21,6 +21,7 @@ std::string_view phase_of(CauseCode code) {
       return "label";
     case CauseCode::load_failed:
     case CauseCode::load_unknown:
+    case CauseCode::adapter_failed:
       return "load";
     case CauseCode::verify_failed:
       return "verify";
@@ -57,14 +58,20 @@ WorkerState state_of(const State& state, const std::string& url, const Target& t
 
 int ready_count(const State& state, const Update& update) {
   int ready = 0;
-  for (const auto& [url, target] : update.targets) ready += state_of(state, url, target) == WorkerState::ready ? 1 : 0;
+  for (const auto& [url, target] : update.targets) {
+    if (target.adapter) {  // the worker itself is as before; what counts is whether it serves this version
+      ready += target.verdict == Verdict::verified ? 1 : 0;
+      continue;
+    }
+    ready += state_of(state, url, target) == WorkerState::ready ? 1 : 0;
+  }
   return ready;
 }
 
 // The target's part of the text, or "" for one of which there is nothing to tell.
 std::string target_text(const State& state, const std::string& url, const Target& target) {
   const Worker* worker = worker_of(state, url);
-  const bool live = !target.ended_as && worker && worker->cause;
+  const bool live = !target.ended_as && worker && worker->cause && !target.adapter;
   const Cause* cause = target.cause ? &*target.cause : live ? &*worker->cause : nullptr;
   if (!cause) return "";
   const WorkerState now = state_of(state, url, target);
@@ -72,7 +79,8 @@ std::string target_text(const State& state, const std::string& url, const Target
   const std::string_view phase = phase_of(cause->code);  // most messages begin with it already
   std::string text = words.starts_with(phase) ? fmt::format("worker {}: {}", url, words)
                                               : fmt::format("worker {}: {}: {}", url, phase, words);
-  if (worker_state_word(now) == "quarantined") text += fmt::format("; {} ({})", name(now), name(cause->code));
+  if (!target.adapter && worker_state_word(now) == "quarantined")
+    text += fmt::format("; {} ({})", name(now), name(cause->code));
   return text;
 }
 

@@ -69,6 +69,7 @@ struct Gateway::Implementation {
   Pool read_pool;
   Pool body_pool;
   HttpClient http;
+  Outside outside;
   EngineCalls engine_calls;
   Readiness readiness;
   Executor executor;
@@ -92,7 +93,11 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       fence_pool(loop, 1),
       read_pool(loop, 1),
       body_pool(loop, 1),
-      http(loop, HttpClient::Settings{.name_may_be_at = Confinement::may_be_called}),
+      http(loop, HttpClient::Settings{.name_may_be_at =
+                                          [this](const std::string& name, const SocketAddress& address) {
+                                            return confinement.may_be_called(name, address);
+                                          }}),
+      outside(loop, http, settings.read_key_file ? settings.read_key_file : read_key_file),
       engine_calls(loop, http),
       readiness(loop, engine_calls, credentials),
       executor(Executor::Parts{loop, journal_pool, storage_pool, fence_pool, *journal, http, engine_calls, storage,
@@ -107,6 +112,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
           read_pool,
           confinement,
           credentials,
+          outside,
           readiness,
           metrics,
           meta,
@@ -173,6 +179,7 @@ Status Gateway::listen() {
   HttpServer::Settings settings;
   settings.host = implementation_->settings.host;
   settings.port = implementation_->settings.port;
+  settings.limits = implementation_->settings.limits;
   return implementation_->server.listen(settings);
 }
 

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "weighlock/core/time.hpp"
 #include "weighlock/engines/conversation.hpp"
 #include "weighlock/journal/journal.hpp"
+#include "weighlock/net/server.hpp"
 #include "weighlock/runtime/loop.hpp"
 
 namespace weighlock {
@@ -29,8 +31,11 @@ struct GatewaySettings {
   Milliseconds update_timeout{120'000};  // raises the save and load deadlines of new pairs, never lowers them
   Milliseconds reply_by{280'000};
   int compat_error_status = 200;
+  ServerLimits limits;  // tests set smaller ones
   // For tests; default: log and _exit(70).
   std::function<void(const Error&)> journal_failed;
+  // For tests: a mount that hangs. Default: credentials.hpp's.
+  std::function<std::optional<std::string>(const std::string& path)> read_key_file;
 };
 
 class Gateway {

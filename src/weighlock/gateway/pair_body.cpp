@@ -7,6 +7,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/core/url.hpp"
+#include "weighlock/core/words.hpp"
 
 namespace weighlock {
 namespace {
@@ -73,14 +74,23 @@ Failure read_lora(const json::value& value, protocol::PairSpec& spec) {
   lora.name = *name;
   if (object->contains("keep")) {
     const auto keep = find_int(value, "keep");
-    if (!keep || *keep < 0) return bad("lora.keep", "must be a whole number: how many versions stay loaded, 0 for all");
+    if (!keep || *keep < 0 || *keep > limits::kAdapterWindowMax)
+      return bad("lora.keep", fmt::format("must be how many versions stay loaded, up to {}, or 0 for all",
+                                          limits::kAdapterWindowMax));
     lora.keep = *keep;
   }
   spec.lora = std::move(lora);
+  spec.policy.quorum.kind = protocol::Quorum::Kind::all;  // unless the settings say otherwise
   return std::nullopt;
 }
 
 }  // namespace
+
+std::vector<std::string> worker_urls(const protocol::PairSpec& spec) {
+  std::vector<std::string> out;
+  for (const protocol::WorkerSpec& worker : spec.workers) out.push_back(worker.url);
+  return out;
+}
 
 Failure check_lora_name(std::string_view name, const std::string& field) {
   if (name.empty()) return bad(field, "must not be empty");
@@ -102,6 +112,7 @@ Failure check_pair_name(const std::string& name) {
   const bool control =
       std::any_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
   if (control) return bad("pair_name", "must not contain control characters");
+  if (!is_utf8(name)) return bad("pair_name", "must be UTF-8");
   return std::nullopt;
 }
 
@@ -141,11 +152,13 @@ Failure read_worker(const json::value& value, const std::string& field, const Co
   Credentials keys;
   const json::value* admin = object->if_contains("admin_key");
   const json::value* api = object->if_contains("api_key");
-  if (admin) {
-    if (Failure failure = read_key_reference(*admin, field + ".admin_key", keys.admin_key)) return failure;
-  }
-  if (api) {
-    if (Failure failure = read_key_reference(*api, field + ".api_key", keys.api_key)) return failure;
+  for (const bool is_admin : {true, false}) {
+    const json::value* reference = is_admin ? admin : api;
+    if (!reference) continue;
+    KeyFile file{field + (is_admin ? ".admin_key" : ".api_key"), spec.url, "", is_admin, ""};
+    std::string& key = is_admin ? keys.admin_key : keys.api_key;
+    if (Failure failure = read_key_reference(*reference, file.field, key, file.path)) return failure;
+    if (!file.path.empty()) out.key_files.push_back(std::move(file));
   }
   if (admin || api) out.credentials[spec.url] = std::move(keys);
   out.spec.workers.push_back(std::move(spec));

@@ -1,12 +1,14 @@
 // The body of PUT /v1/pairs/{p}, strictly: unknown keys are refused with a suggestion, every URL and path is checked.
 //
-// Pure but for the keys that it references (environment, files).
+// Pure but for the keys that it references in the environment. What can't be judged here is handed on: `doubtful` and
+// `key_files` go to Outside.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "weighlock/gateway/confinement.hpp"
 #include "weighlock/gateway/credentials.hpp"
@@ -15,9 +17,12 @@
 
 namespace weighlock {
 
+std::vector<std::string> worker_urls(const protocol::PairSpec& spec);
+
 struct PairBody {
   protocol::PairSpec spec;
   std::map<std::string, Credentials> credentials;  // by worker URL; only workers that name a key
+  std::vector<KeyFile> key_files;                  // keys that are still missing there
   bool new_lineage = false;                        // a run of its own begins: numbers may start again
 };
 

@@ -116,6 +116,21 @@ json::object worker_view(const ViewContext& context, const Worker& worker) {
   return out;
 }
 
+json::object adapters_view(const ViewContext& context, const WorkerAdapters& adapters) {
+  json::array names;
+  for (const auto& [name, adapter] : adapters.names) {
+    if (adapter.certain) names.push_back(json::string(name));
+  }
+  json::array missing;
+  for (const std::string& why : adapters.missing) missing.push_back(json::string(why));
+  json::object out;
+  out["version"] = adapters.version ? json::value(adapters.version->version) : json::value(nullptr);
+  out["names"] = std::move(names);
+  out["missing"] = std::move(missing);
+  out["cause"] = cause_view(context, adapters.cause);
+  return out;
+}
+
 json::object update_view(const ViewContext& context, const Update& update) {
   json::object out;
   out["id"] = update.id;
@@ -143,6 +158,12 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
   for (const WorkerSpec& spec : pair.spec.workers) {
     const auto it = context.state.workers.find(spec.url);
     if (it == context.state.workers.end()) continue;
+    // An adapter that isn't served says nothing of the worker, and the worker's state nothing of the adapter.
+    const auto adapters = pair.adapters.find(spec.url);
+    if (adapters != pair.adapters.end()) {
+      if (!adapters->second.cause) ++ready;
+      continue;
+    }
     if (it->second.state == WorkerState::ready) ++ready;
     if (worker_state_word(it->second.state) == "quarantined") ++quarantined;
   }

@@ -29,6 +29,8 @@ std::string_view worker_state_word(protocol::WorkerState state);
 Milliseconds pause_of(const protocol::Update& update, Instant now);
 
 json::object worker_view(const ViewContext& context, const protocol::Worker& worker);
+// LoRA: what one worker serves of the pair's adapter: {"version", "names", "missing", "cause"}.
+json::object adapters_view(const ViewContext& context, const protocol::WorkerAdapters& adapters);
 json::object update_view(const ViewContext& context, const protocol::Update& update);
 json::object pair_view(const ViewContext& context, const protocol::Pair& pair);
 // {"url": {"verdict", "evidence", "cause"}}: the compatible answer's extra key.

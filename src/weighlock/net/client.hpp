@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "weighlock/core/http.hpp"
@@ -27,6 +28,7 @@ struct HttpCallOptions {
   bool fresh_connection = false;     // never one that was used before: for calls that may not be repeated. A reused
                                   // connection that turns out closed before any answer byte is retried once on a fresh
                                   // one for GET, or if no byte was sent; otherwise it is reported as reset.
+  std::optional<Milliseconds> idle_at_most;  // nor one that was idle for longer: its peer may be closing it
 };
 
 class HttpClient {
@@ -39,7 +41,7 @@ class HttpClient {
     std::string name_servers = {};  // "10.0.0.1:53,..."; "" = the system's
     // Asked of each address that a name has, before a connection is made; unset = all are good. Not asked of hosts that
     // are given as digits: who gave them has checked them.
-    std::function<bool(const SocketAddress&)> name_may_be_at = {};
+    std::function<bool(const std::string& name, const SocketAddress&)> name_may_be_at = {};
   };
 
   HttpClient(Loop& loop, Settings settings);
@@ -47,6 +49,10 @@ class HttpClient {
   ~HttpClient();  // closes all connections; pending calls end with `cancelled`, before this returns
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
+
+  // Whether a call to this host would find an address that it may connect to now: "" if so, else why not. May
+  // call `done` at once, when the answer is known.
+  void may_reach(const std::string& host, std::function<void(const std::string& why_not)> done);
 
   using CallId = std::uint64_t;
   // `request.target` is appended to `peer.path`. Host, Content-Length and Connection are added; a body-less POST sends

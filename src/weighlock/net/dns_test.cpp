@@ -109,7 +109,9 @@ TEST_F(DnsTest, every_address_of_a_name_is_tried) {
 
 TEST_F(DnsTest, a_name_is_called_only_at_addresses_that_it_may_have) {
   const auto reached_without = [this](std::vector<std::string> refused) {
-    use_client({.name_servers = names_.where(), .name_may_be_at = [refused](const SocketAddress& address) {
+    use_client({.name_servers = names_.where(),
+                .name_may_be_at = [refused](const std::string& name, const SocketAddress& address) {
+                  EXPECT_EQ("worker.test", name);
                   char text[INET_ADDRSTRLEN] = {};
                   ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr, text,
                               sizeof text);

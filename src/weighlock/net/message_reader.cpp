@@ -120,8 +120,29 @@ std::string origin_form(std::string_view method, std::string_view target) {
 struct RequestReader::Parser final : Collector<true, HttpRequest> {
   int status = 0;
   std::string reason;
+  std::size_t target_bytes_max;
+  std::size_t headers_max;
 
-  using Collector::Collector;
+  explicit Parser(ReaderLimits limits)
+      : Collector(limits), target_bytes_max(limits.target_bytes), headers_max(limits.headers) {}
+
+  // Before Beast sees the header. Two readers of a line that is folded, or ends without a CR, may see two requests.
+  Failure parse_strictly(std::string& buffer) {
+    // Beast may have taken all of a header but the last two bytes of it.
+    if (!header_ended && !buffer.starts_with("\r\n")) {
+      const std::string_view head = std::string_view(buffer).substr(0, buffer.find("\r\n\r\n"));
+      if (head.find("\r\n ") != std::string_view::npos || head.find("\r\n\t") != std::string_view::npos) {
+        refuse(400, "the request has a folded header line");
+        return http::error::bad_field;
+      }
+      for (std::size_t at = head.find('\n'); at != std::string_view::npos; at = head.find('\n', at + 1)) {
+        if (at > 0 && head[at - 1] == '\r') continue;
+        refuse(400, "a line of the request's header ends without a carriage return");
+        return http::error::bad_line_ending;
+      }
+    }
+    return parse(buffer);
+  }
 
   void refuse(int with, std::string why) {
     status = with;
@@ -132,6 +153,12 @@ struct RequestReader::Parser final : Collector<true, HttpRequest> {
                        Failure& failure) override {
     version = with_version;
     count(method.size() + target.size() + 12, failure);
+    if (target.size() > target_bytes_max) {
+      refuse(414,
+             fmt::format("the request target has {} bytes; at most {} are taken", target.size(), target_bytes_max));
+      failure = http::error::bad_target;
+      return;
+    }
     message.method = text(method);
     message.target = origin_form(message.method, {target.data(), target.size()});
     if (!message.target.empty()) return;
@@ -142,6 +169,11 @@ struct RequestReader::Parser final : Collector<true, HttpRequest> {
   void on_header_impl(Failure& failure) override {
     header_ended = true;
     std::string why;
+    if (message.headers.size() > headers_max) {
+      refuse(431, fmt::format("the request has {} headers; at most {} are taken", message.headers.size(), headers_max));
+      failure = http::error::header_limit;
+      return;
+    }
     const auto hosts = std::count_if(message.headers.begin(), message.headers.end(),
                                      [](const HttpHeader& h) { return beast::iequals(h.name, "Host"); });
     if (const std::string_view fault = framing_fault(); !fault.empty()) {
@@ -171,7 +203,7 @@ RequestReader::RequestReader(ReaderLimits limits) : parser_(std::make_unique<Par
 RequestReader::~RequestReader() = default;
 
 ReadState RequestReader::feed(std::string& buffer) {
-  const Failure failure = parser_->parse(buffer);
+  const Failure failure = parser_->parse_strictly(buffer);
   if (!failure) return parser_->is_done() ? ReadState::done : ReadState::more;
   parser_->explain(failure);
   return ReadState::failed;
@@ -179,6 +211,9 @@ ReadState RequestReader::feed(std::string& buffer) {
 
 HttpRequest RequestReader::take() {
   return std::move(parser_->message);
+}
+std::size_t RequestReader::body_bytes() const {
+  return parser_->message.body.size();
 }
 bool RequestReader::header_done() const {
   return parser_->header_ended;

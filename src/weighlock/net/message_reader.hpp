@@ -1,8 +1,9 @@
 // Reads HTTP/1.x messages out of bytes, strictly: the framing of a message is either plain or an error.
 //
 // Around Beast 1.81's parser, whose gaps are closed here: it frames "Transfer-Encoding: gzip" with a Content-Length by
-// the length, accepts Transfer-Encoding on HTTP/1.0, limits each header line rather than all of them, and puts trailers
-// among the headers (ours are dropped). No sockets, no clock; one reader reads one message.
+// the length, accepts Transfer-Encoding on HTTP/1.0, limits each header line rather than all of them, joins folded
+// header lines, which other parsers read as two, and puts trailers among the headers (ours are dropped). No sockets, no
+// clock; one reader reads one message.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +11,15 @@
 #include <string>
 
 #include "weighlock/core/http.hpp"
+#include "weighlock/core/limits.hpp"
 
 namespace weighlock {
 
 struct ReaderLimits {
   std::size_t header_bytes;  // first line, header and trailers together; also one chunk's header
   std::size_t body_bytes;
+  std::size_t target_bytes = limits::kRequestTargetBytesMax;
+  std::size_t headers = limits::kRequestHeadersMax;  // of a request, trailers not counted
 };
 
 enum class ReadState { more, done, failed };
@@ -30,6 +34,8 @@ class RequestReader {
 
   // Once done:
   HttpRequest take();  // target in origin form ("*" for OPTIONS)
+  // What it holds of the request so far.
+  std::size_t body_bytes() const;
   // From the end of the header on:
   bool header_done() const;
   bool keep_alive() const;

@@ -78,6 +78,8 @@ struct HttpServer::Implementation {
       ::close(socket);
       return;
     }
+    // The one that has been silent for longest makes room: who opens connections and says nothing keeps nobody out.
+    if (connections.size() >= shared.limits.connections && !shared.idle.empty()) shared.idle.front()->close(false);
     const bool busy = connections.size() >= shared.limits.connections;
     const auto connection = std::make_shared<ServerConnection>(shared, socket);
     connections.emplace(connection.get(), connection);
@@ -86,6 +88,16 @@ struct HttpServer::Implementation {
     } else {
       connection->start();
     }
+  }
+
+  // Half of the descriptors are for calls to workers, the journal and files.
+  void take_limits(const ServerLimits& limits) {
+    shared.limits = limits;
+    const std::size_t descriptors = raise_descriptor_limit();
+    if (descriptors / 2 >= limits.connections) return;
+    shared.limits.connections = descriptors / 2;
+    log_info("at most {} connections at a time, since {} files may be open; raise the limit of open files for more",
+             shared.limits.connections, descriptors);
   }
 
   void stop_accepting() {
@@ -131,7 +143,7 @@ Status HttpServer::listen(const Settings& settings) {
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket, address->get(), address->size) != 0) return failed("bind", socket);
   if (::listen(socket, limits::kListenBacklog) != 0) return failed("listen", socket);
-  implementation_->shared.limits = settings.limits;
+  implementation_->take_limits(settings.limits);
   implementation_->port = bound_port(socket);
   implementation_->listening = std::make_unique<Watch>(implementation_->shared.loop, socket);
   implementation_->arm_accept();

@@ -5,7 +5,8 @@
 // handler answers as for GET; the body is left out. Framing headers of an answer (Content-Length, Transfer-Encoding,
 // Connection) are the server's own; "Connection: close" in an answer's headers closes the connection after it. A
 // request is refused before the handler sees it: 400 for Transfer-Encoding other than exactly "chunked", together with
-// Content-Length, or on HTTP/1.0; 413, 431, 408 for size and time; each with `Connection: close` and a problem body.
+// Content-Length, or on HTTP/1.0; 413, 414, 431, 408 for size and time, 503 when too many connections or too many
+// bytes of requests are held; each with `Connection: close` and a problem body.
 #pragma once
 
 #include <cstddef>
@@ -58,6 +59,7 @@ class Responder {
 struct ServerLimits {
   std::size_t header_bytes = limits::kRequestHeaderBytesMax;
   std::size_t body_bytes = limits::kRequestBodyBytesMax;
+  std::size_t requests_bytes = limits::kRequestsBytesMax;  // of all connections together
   std::size_t connections = limits::kConnectionsMax;
   std::size_t stream_backlog_bytes = limits::kStreamBacklogBytesMax;
   Milliseconds request_read{limits::kRequestReadTimeout};

@@ -46,7 +46,7 @@ void Mailbox::post(std::function<void()> work) {
 ServerConnection::ServerConnection(Shared& shared, int socket) : shared_(shared), watch_(shared.loop, socket) {}
 
 void ServerConnection::start() {
-  set_timer(shared_.limits.idle, &ServerConnection::on_idle);
+  begin_idle();
   arm_read();
 }
 
@@ -84,24 +84,43 @@ void ServerConnection::on_end_of_input() {
   if (streaming_) close(false);
 }
 
+void ServerConnection::begin_idle() {
+  idle_place_ = shared_.idle.insert(shared_.idle.end(), this);
+  set_timer(shared_.limits.idle, &ServerConnection::on_idle);
+}
+
+void ServerConnection::end_idle() {
+  if (idle_place_) shared_.idle.erase(*idle_place_);
+  idle_place_.reset();
+}
+
 void ServerConnection::begin_request() {
+  end_idle();
   reader_.emplace(ReaderLimits{shared_.limits.header_bytes, shared_.limits.body_bytes});
   timing_request_ = true;
+  before_first_line_ = true;
   continued_ = false;
   set_timer(shared_.limits.request_read, &ServerConnection::on_read_timeout);
 }
 
 void ServerConnection::read_request() {
-  if (!timing_request_) {
-    // Empty lines before a request are ignored (RFC 9112, 2.2).
-    while (in_.starts_with("\r\n")) in_.erase(0, 2);
+  // The clock starts with the first byte, be it of an empty line, which is ignored (RFC 9112, 2.2).
+  if (!timing_request_) begin_request();
+  if (before_first_line_) {
+    std::size_t at = 0;
+    while (in_.compare(at, 2, "\r\n") == 0) at += 2;
+    in_.erase(0, at);
     if (in_.empty() || in_ == "\r") return;
-    begin_request();
+    before_first_line_ = false;
   }
   switch (reader_->feed(in_)) {
     case ReadState::more:
+      account(reader_->body_bytes() + in_.size());
+      if (shared_.requests_bytes > shared_.limits.requests_bytes && accounted_ > kReadAheadBytesMax)
+        return refuse(503, "too many bytes of requests are held; try again later");
       return continue_if_expected();
     case ReadState::done:
+      account(0);
       return dispatch();
     case ReadState::failed:
       return refuse(reader_->refusal_status(), reader_->refusal());
@@ -129,8 +148,16 @@ void ServerConnection::dispatch() {
   shared_.handler(std::move(request), responder_for(exchange_));
 }
 
-void ServerConnection::refuse(int status, const std::string& detail) {
+void ServerConnection::account(std::size_t bytes) {
+  shared_.requests_bytes += bytes - accounted_;
+  accounted_ = bytes;
+}
+
+void ServerConnection::refuse(int status, std::string detail) {
+  end_idle();
   stop_timer();
+  account(0);
+  reader_.reset();
   state_ = State::answering;
   keep_alive_ = false;
   answer_ended_ = true;
@@ -221,7 +248,7 @@ void ServerConnection::on_flushed() {
   streaming_ = false;
   if (!keep_alive_ || (input_ended_ && in_.empty())) return drain();
   state_ = State::reading;
-  set_timer(shared_.limits.idle, &ServerConnection::on_idle);
+  begin_idle();
   if (!in_.empty()) read_request();
   if (state_ == State::reading && input_ended_) return close(false);
   arm_read();
@@ -246,6 +273,8 @@ void ServerConnection::close(bool abruptly) {
   if (state_ == State::closed) return;
   const auto keep = shared_from_this();
   state_ = State::closed;
+  end_idle();
+  account(0);
   stop_timer();
   if (drip_timer_) shared_.loop.cancel(*drip_timer_);
   if (abruptly) reset_on_close(watch_.descriptor());

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -58,6 +59,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
     std::shared_ptr<Mailbox> mailbox;
     HttpServer::Handler handler;
     std::function<void(ServerConnection*)> on_gone;
+    std::list<ServerConnection*> idle = {};  // those between two requests, the longest first
+    std::size_t requests_bytes = 0;          // held for requests that aren't handed over yet
   };
 
   ServerConnection(Shared& shared, int socket);
@@ -90,7 +93,10 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void begin_request();
   void continue_if_expected();
   void dispatch();
-  void refuse(int status, const std::string& detail);
+  void refuse(int status, std::string detail);  // by value: the reader goes, and its words with it
+  void account(std::size_t bytes);
+  void begin_idle();
+  void end_idle();
   void set_timer(Milliseconds delay, void (ServerConnection::*expired)());
   void stop_timer();
   void on_read_timeout();
@@ -115,11 +121,14 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   std::shared_ptr<const std::string> apart_;  // goes out after `out_`; others read it, too
   std::size_t out_sent_ = 0;                  // of both together
   std::optional<RequestReader> reader_;
+  std::optional<std::list<ServerConnection*>::iterator> idle_place_;
+  std::size_t accounted_ = 0;  // our part of Shared::requests_bytes
   ExchangePointer exchange_;
   std::optional<Loop::TimerId> timer_;
   std::optional<Loop::TimerId> drip_timer_;
   std::string drip_;  // what a dripping answer has yet to send, reversed
   bool timing_request_ = false;
+  bool before_first_line_ = false;
   bool input_ended_ = false;
   bool continued_ = false;
   bool to_head_ = false;

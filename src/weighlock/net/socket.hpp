@@ -22,6 +22,8 @@ std::optional<SocketAddress> numeric_address(const std::string& host, int port);
 
 // A new TCP socket, or -1 with errno set.
 int open_socket(int family);
+// Raises the process' soft limit of open files to the hard one, as far as it may, and returns what holds then.
+std::size_t raise_descriptor_limit();
 void set_no_delay(int socket);
 // The close that follows sends RST and drops what wasn't delivered.
 void reset_on_close(int socket);

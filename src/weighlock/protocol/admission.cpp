@@ -72,6 +72,7 @@ std::map<std::string, Worker>::iterator forget_worker(State& state, std::map<std
   Worker fresh;
   fresh.url = it->first;
   fresh.dialect = it->second.dialect;
+  fresh.locked_by = it->second.locked_by;  // an adapter may be on its way
   it->second = std::move(fresh);
   return std::next(it);
 }

@@ -64,6 +64,7 @@ void call_adapter(Context& context, Update& update, Target& target, Step step, O
   const CallId id = state.next_id++;
   target.step = step;
   target.call = id;
+  ++update.waiting;
   state.adapter_calls[id] = AdapterCall{update.pair, target.worker, update.id, operation.kind, operation.adapter};
   if (changes_something(operation.kind)) {
     WEIGHLOCK_CHECK(worker.locked_by == update.id, "an engine's adapters are changed under its lock");
@@ -84,6 +85,7 @@ void give_up_adapter_call(Context& context, Target& target) {
   const AdapterCall& call = node.mapped();
   context.emit(Cancel{node.key()});
   target.call.reset();
+  if (Update* update = context.find_update(call.update)) --update->waiting;
   const auto pair = context.state().pairs.find(call.pair);
   if (pair != context.state().pairs.end() && changes_something(call.kind))
     note_doubt(pair->second.adapters[call.worker], call.adapter);
@@ -109,11 +111,12 @@ bool on_adapter_call_ended(Context& context, const CallEnded& event) {
   const auto target = update->targets.find(call.worker);
   if (target == update->targets.end() || target->second.call != event.call) return true;
   target->second.call.reset();
+  --update->waiting;
   route(context, *update, target->second, call.kind, event.outcome);
   return true;
 }
 
-bool observe_adapters(Context& context, Pair& pair, WorkerAdapters& known, const StateReading& reading) {
+bool observe_adapters(Context& context, WorkerAdapters& known, const StateReading& reading) {
   const bool is_new =
       !known.incarnation.empty() && !reading.incarnation.empty() && reading.incarnation != known.incarnation;
   if (!reading.incarnation.empty()) known.incarnation = reading.incarnation;
@@ -125,25 +128,13 @@ bool observe_adapters(Context& context, Pair& pair, WorkerAdapters& known, const
   known.version.reset();
   known.missing.clear();
   known.cause = context.cause(CauseCode::restarted, "a new process answers; it holds none of the adapters");
-  discard_unused(context, pair);
   return true;
 }
 
-void forget_name(Context& context, Pair& pair, WorkerAdapters& known, const std::string& name) {
-  known.names.erase(name);
-  discard_unused(context, pair);
-}
-
-void discard_unused(Context& context, Pair& pair) {
-  std::erase_if(pair.undone, [&](const UndoneDirectory& undone) {
-    for (const auto& [url, known] : pair.adapters) {
-      const bool used = std::any_of(known.names.begin(), known.names.end(),
-                                    [&](const auto& e) { return e.second.directory == undone.directory; });
-      if (used) return false;
-    }
-    context.record(RecordKind::discard, pair.spec.name, undone.update, "", {{"directory", undone.directory}});
-    context.emit(Discard{undone.update, undone.save_path, undone.directory});
-    return true;
+bool may_read(const Pair& pair, const std::string& directory) {
+  return std::any_of(pair.adapters.begin(), pair.adapters.end(), [&](const auto& worker) {
+    const auto& names = worker.second.names;
+    return std::any_of(names.begin(), names.end(), [&](const auto& e) { return e.second.directory == directory; });
   });
 }
 

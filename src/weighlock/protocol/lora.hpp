@@ -29,10 +29,10 @@ void give_up_adapter_call(Context& context, Target& target);
 // True if the call was about adapters.
 bool on_adapter_call_ended(Context& context, const CallEnded& event);
 // A list of the engine's adapters: what it says of what was known. True: another incarnation than the one known.
-bool observe_adapters(Context& context, Pair& pair, WorkerAdapters& known, const StateReading& reading);
-// The name is surely gone from this engine; a directory that waited for that is discarded.
-void forget_name(Context& context, Pair& pair, WorkerAdapters& known, const std::string& name);
-void discard_unused(Context& context, Pair& pair);
+bool observe_adapters(Context& context, WorkerAdapters& known, const StateReading& reading);
+// Whether an engine may read this directory again: a name from it is loaded there, or may be.
+bool may_read(const Pair& pair, const std::string& directory);
+// The answer of an unload: the name is not there any more.
 bool says_gone(const Outcome& outcome);
 
 // lora_pair.cpp
@@ -51,6 +51,8 @@ void on_adapter_survey_call(Context& context, Update& update, Target& target, Op
 void adapter_survey_done(Context& context, Update& update);
 void describe_adapter(Context& context, const Update& update, Seal& seal);
 void adapter_sealed(Context& context, Update& update);
+// Why this worker can't take the sealed adapter, "" if it can: both ranks are named.
+std::string rank_refusal(const Update& update, const WorkerAdapters& known);
 // How many of the pair's workers serve the committed version.
 int serving_adapters(const Pair& pair);
 
@@ -70,6 +72,10 @@ void on_adapter_restore_timer(Context& context, Update& update);
 // lora_window.cpp
 // The committed versions that an engine should serve beside the one that is loaded now, oldest first.
 std::vector<AdapterVersion> older_of_window(const Pair& pair, const std::string& new_name);
+// Of a version that is loaded into engines that lack it.
+bool is_in_window(const Pair& pair, const std::string& directory);
+// Whether the update's directory may have held other bytes: its name then proves nothing.
+bool may_be_reused(const Update& update);
 void add_to_window(Context& context, Pair& pair, const Update& update);
 void plan_retirement(Pair& pair, std::int64_t version);
 void start_retirements(Context& context);

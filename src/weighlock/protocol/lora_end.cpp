@@ -45,11 +45,6 @@ void finish_restoring(Context& context, Update& update) {
   const bool done = std::all_of(update.targets.begin(), update.targets.end(),
                                 [](const auto& e) { return e.second.step == Step::done; });
   if (!done) return;
-  Pair& pair = context.pair_of(update);
-  if (update.directory_made) {
-    pair.undone.push_back(UndoneDirectory{update.id, update.save_path, update.version.directory});
-    discard_unused(context, pair);
-  }
   end_update(context, update, UpdateState::rolled_back, update.error);
 }
 
@@ -86,8 +81,7 @@ void on_adapter_undone(Context& context, Update& update, Target& target, const O
   AdapterProgress& progress = *target.adapter;
   if (says_gone(outcome) && progress.doubtful && !progress.again) return send_undo(context, update, target, true);
   if (says_gone(outcome)) {
-    WorkerAdapters& known = adapters_of(context, update, target);
-    forget_name(context, context.pair_of(update), known, new_name(context, update));
+    adapters_of(context, update, target).names.erase(new_name(context, update));
     target.step = Step::done;
     target.verdict = Verdict::untouched;
   } else if (outcome.code == ErrorCode::adapter_half_unloaded && !progress.again) {

@@ -38,7 +38,7 @@ struct Work {
 };
 
 Work work_on(Context& context, Update& update, Target& target) {
-  AdapterVersion wanted{new_name(context, update), update.attempt, update.version, !update.path.empty()};
+  AdapterVersion wanted{new_name(context, update), update.attempt, update.version, may_be_reused(update)};
   return Work{context,         update,           target, context.pair_of(update), adapters_of(context, update, target),
               *target.adapter, std::move(wanted)};
 }
@@ -62,7 +62,7 @@ void learn(Work& work, const AdapterVersion& version) {
     return;
   }
   // Not loaded by this process, but from a directory that only this attempt ever had.
-  if (version.handed || listed->second != version.version.directory) return;
+  if (version.reused || listed->second != version.version.directory) return;
   work.known.names[version.name] = KnownAdapter{version.version.version, version.attempt, version.version.directory,
                                                 true, version.name != work.wanted.name};
 }
@@ -165,6 +165,9 @@ void next_step(Work& work) {
     work.progress.doubtful = known && !it->second.certain;
     return send_unload(work, lacking->name, false);
   }
+  if (const std::string why = rank_refusal(work.update, work.known); !why.empty() && lacking->name == work.wanted.name)
+    return fail(work, lacking->name, Verdict::untouched, CauseCode::adapter_failed,
+                fmt::format("load of {}: not sent: it {}", lacking->name, why));
   if (work.progress.loads[lacking->name] >= kLoadTries)
     return fail(work, lacking->name, Verdict::unknown, CauseCode::adapter_failed,
                 fmt::format("load of {}: sent {} times, and the engine doesn't list it", lacking->name, kLoadTries));
@@ -177,7 +180,7 @@ void on_unloaded(Work& work, const Outcome& outcome) {
   if (says_gone(outcome)) {
     // A load that was sent before may have come in behind the first unload; nothing comes in behind its answer.
     if (work.progress.doubtful && !work.progress.again) return send_unload(work, name, true);
-    forget_name(work.context, work.pair, work.known, name);
+    work.known.names.erase(name);
     work.progress.listed.erase(name);
     return next_step(work);
   }
@@ -241,7 +244,7 @@ void on_listed(Work& work, const Outcome& outcome) {
   Target& target = work.target;
   if (outcome.ok() && outcome.reading) {
     target.tries = 0;
-    const bool is_new = observe_adapters(work.context, work.pair, work.known, *outcome.reading);
+    const bool is_new = observe_adapters(work.context, work.known, *outcome.reading);
     target.incarnation = work.known.incarnation;
     work.progress.listed.clear();
     work.progress.tells = outcome.reading->adapters.has_value();
@@ -303,12 +306,13 @@ void on_adapter_timer(Context& context, Update& update, Target& target) {
   Work work = work_on(context, update, target);
   if (!target.call && target.step == Step::adapter_listing) return send_list(work);
   if (!target.call && target.step == Step::adapter_loading) return next_step(work);
+  if (!target.call) return;
   const bool changes = target.step == Step::adapter_loading || target.step == Step::adapter_unloading;
   for (const AdapterVersion& version : older_of_window(work.pair, work.wanted.name)) {
     if (serves(work, version) || !work.progress.given_up.insert(version.name).second) continue;
     work.progress.missing.push_back(fmt::format("load of {}: no time was left for it", version.name));
   }
-  if (!target.call || !changes || work.progress.name == work.wanted.name) return;
+  if (!changes || work.progress.name == work.wanted.name) return;
   give_up_adapter_call(context, target);
   next_step(work);
 }

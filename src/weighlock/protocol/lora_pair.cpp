@@ -19,9 +19,9 @@ void let_go(Context& context, Pair& pair, const std::string& url) {
   preempt_retirement(context, url);
   const auto it = pair.adapters.find(url);
   if (it == pair.adapters.end()) return;
-  std::erase_if(pair.undone, [&](const UndoneDirectory& undone) {
+  std::erase_if(pair.stored, [&](const StoredVersion& stored) {
     return std::any_of(it->second.names.begin(), it->second.names.end(),
-                       [&](const auto& e) { return e.second.directory == undone.directory; });
+                       [&](const auto& e) { return e.second.directory == stored.version.directory; });
   });
   pair.adapters.erase(it);
   const auto worker = context.state().workers.find(url);

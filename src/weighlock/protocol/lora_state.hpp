@@ -49,7 +49,7 @@ struct AdapterVersion {
   std::string name;
   std::int64_t attempt = 0;
   VersionRef version;
-  bool handed = false;  // its directory isn't ours: another's bytes may come to lie there
+  bool reused = false;  // its directory was handed over or is blind: other bytes may have lain there
 };
 
 // A running call about adapters. Kept apart from Worker::in_flight: a read of the full model's pair may overlap.

@@ -29,6 +29,12 @@ void survey_ended(Context& context, Update& update) {
   adapter_survey_done(context, update);
 }
 
+// Another pair's update has it: an engine that loads may be silent for minutes, which says nothing against it. It is
+// listed when its lock was taken.
+bool in_other_hands(const Update& update, const Worker& worker) {
+  return worker.dialect && !worker.locked_by.empty() && worker.locked_by != update.id;
+}
+
 // The registry may know a reason to send it nothing; LoRA has none of its own.
 std::optional<Cause> held_back(Context& context, const Worker& worker) {
   if (!worker.earlier.empty()) return context.cause(CauseCode::outstanding, "an earlier call may still run in it");
@@ -88,7 +94,10 @@ void begin_adapter_survey(Context& context, Update& update) {
   }
   context.start_timer(update, "survey", update.policy.deadlines.pause);
   for (auto& [url, target] : update.targets) {
-    if (auto cause = held_back(context, context.worker_of(target))) {
+    const Worker& worker = context.worker_of(target);
+    if (in_other_hands(update, worker)) {
+      target.step = Step::surveyed;
+    } else if (auto cause = held_back(context, worker)) {
       target.cause = std::move(cause);
       target.step = Step::surveyed;
     } else {
@@ -107,7 +116,7 @@ void on_adapter_survey_call(Context& context, Update& update, Target& target, Op
   target.step = Step::surveyed;
   if (outcome.ok() && outcome.reading) {
     WorkerAdapters& known = adapters_of(context, update, target);
-    observe_adapters(context, context.pair_of(update), known, *outcome.reading);
+    observe_adapters(context, known, *outcome.reading);
     target.reached = true;
     target.incarnation = known.incarnation;
     AdapterProgress& progress = *target.adapter;
@@ -130,7 +139,8 @@ void adapter_survey_done(Context& context, Update& update) {
   std::string reasons;
   for (auto& [url, target] : update.targets) {
     target.tries = 0;
-    target.included = target.reached;
+    target.included = target.reached || in_other_hands(update, context.worker_of(target));
+    if (target.included) target.cause.reset();
     anyone = anyone || target.included;
     if (!target.included) reasons += fmt::format("; worker {}: {}", url, target.cause->message);
   }
@@ -154,16 +164,23 @@ void describe_adapter(Context& context, const Update& update, Seal& seal) {
 
 void adapter_sealed(Context& context, Update& update) {
   for (const auto& [url, target] : update.targets) {
-    const std::optional<std::int64_t> limit = adapters_of(context, update, target).rank_max;
-    if (!target.included || !limit || update.sealed->adapter_rank.value_or(0) <= *limit) continue;
-    return end_before_pause(
-        context, update, UpdateState::aborted,
-        about(update, ErrorCode::checkpoint_invalid,
-              fmt::format("worker {} takes adapters up to rank {}, and this one has rank {}; start it with a higher "
-                          "limit (--max-lora-rank), or train with a lower rank",
-                          url, *limit, *update.sealed->adapter_rank)));
+    if (!target.included) continue;
+    const std::string why = rank_refusal(update, adapters_of(context, update, target));
+    if (why.empty()) continue;
+    return end_before_pause(context, update, UpdateState::aborted,
+                            about(update, ErrorCode::checkpoint_invalid, fmt::format("worker {} {}", url, why)));
   }
   begin_adapter_loading(context, update);
+}
+
+std::string rank_refusal(const Update& update, const WorkerAdapters& known) {
+  const std::int64_t rank = update.sealed ? update.sealed->adapter_rank.value_or(0) : 0;
+  if (!known.rank_max || rank <= *known.rank_max) return "";
+  return fmt::format(
+      "takes adapters up to rank {}, and this one has rank {}; start it with a higher limit (--max-lora-rank), or "
+      "train "
+      "with a lower rank",
+      *known.rank_max, rank);
 }
 
 int serving_adapters(const Pair& pair) {

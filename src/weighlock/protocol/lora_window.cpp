@@ -9,11 +9,14 @@
 namespace weighlock::protocol {
 namespace {
 
-bool in_window(const Pair& pair, const std::string& name) {
+auto first_of_window(const Pair& pair) {
   const auto keep = static_cast<std::size_t>(pair.spec.lora->keep);
   const std::size_t first = keep == 0 || pair.window.size() <= keep ? 0 : pair.window.size() - keep;
-  return std::any_of(pair.window.begin() + static_cast<std::ptrdiff_t>(first), pair.window.end(),
-                     [&](const AdapterVersion& v) { return v.name == name; });
+  return pair.window.begin() + static_cast<std::ptrdiff_t>(first);
+}
+
+bool in_window(const Pair& pair, const std::string& name) {
+  return std::any_of(first_of_window(pair), pair.window.end(), [&](const AdapterVersion& v) { return v.name == name; });
 }
 
 void end_round(WorkerAdapters& known) {
@@ -74,11 +77,26 @@ std::vector<AdapterVersion> older_of_window(const Pair& pair, const std::string&
   return older;
 }
 
+bool is_in_window(const Pair& pair, const std::string& directory) {
+  return std::any_of(first_of_window(pair), pair.window.end(),
+                     [&](const AdapterVersion& v) { return v.version.directory == directory; });
+}
+
+bool may_be_reused(const Update& update) {
+  return !update.path.empty() || !update.sealed || update.sealed->blind;
+}
+
 void add_to_window(Context& context, Pair& pair, const Update& update) {
   const std::string name = new_name(context, update);
   std::erase_if(pair.window, [&](const AdapterVersion& v) { return v.name == name; });
-  pair.window.push_back(AdapterVersion{name, update.attempt, update.version, !update.path.empty()});
-  while (pair.window.size() > static_cast<std::size_t>(limits::kAdapterWindowMax)) pair.window.pop_front();
+  pair.window.push_back(AdapterVersion{name, update.attempt, update.version, may_be_reused(update)});
+  while (pair.window.size() > static_cast<std::size_t>(limits::kAdapterWindowMax)) {
+    // With `keep` 0 it stays loaded, and what engines may read again is never deleted.
+    const std::string& oldest = pair.window.front().version.directory;
+    if (pair.spec.lora->keep == 0)
+      std::erase_if(pair.stored, [&](const StoredVersion& s) { return s.version.directory == oldest; });
+    pair.window.pop_front();
+  }
 }
 
 void plan_retirement(Pair& pair, std::int64_t version) {
@@ -127,7 +145,7 @@ void on_retired(Context& context, Pair& pair, const AdapterCall& call, const Out
   if (says_gone(outcome)) {
     const bool doubtful = it != known.names.end() && !it->second.certain && !known.retire_again;
     if (doubtful && may_retire(context.state(), call.worker)) return send(context, pair, call.worker, known, true);
-    if (!doubtful) forget_name(context, pair, known, call.adapter);
+    if (!doubtful) known.names.erase(call.adapter);
   } else {
     KnownAdapter& entry = known.names[call.adapter];  // tried again after the next update
     entry.certain = entry.certain && outcome.kind != OutcomeKind::unknown;

@@ -6,6 +6,7 @@
 // why, until the next commit.
 #include <algorithm>
 
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -15,8 +16,8 @@ bool is_at(const std::optional<VersionRef>& version, const std::string& director
   return version && version->directory == directory;
 }
 
-bool may_read(const EarlierCall& call) {
-  return call.kind == OperationKind::load || call.kind == OperationKind::load_adapter;
+bool is_load(const EarlierCall& call) {
+  return call.kind == OperationKind::load;
 }
 
 // An abandoned call is known by what it does, not by its directory: while one may still load, nothing goes.
@@ -24,13 +25,15 @@ bool load_may_run(const State& state, const std::string& pair) {
   const auto& workers = state.workers;
   return std::any_of(workers.begin(), workers.end(), [&](const auto& entry) {
     const Worker& worker = entry.second;
-    return worker.pair == pair && std::any_of(worker.earlier.begin(), worker.earlier.end(), may_read);
+    return worker.pair == pair && std::any_of(worker.earlier.begin(), worker.earlier.end(), is_load);
   });
 }
 
 bool is_leased(const State& state, const Pair& pair, const std::string& directory) {
   if (is_at(pair.committed, directory) || is_at(pair.last_good, directory) || is_at(pair.previous_good, directory))
     return true;
+  // Engines read an adapter again from its path when they need it.
+  if (pair.spec.lora) return is_in_window(pair, directory) || may_read(pair, directory);
   const auto& workers = state.workers;
   return std::any_of(workers.begin(), workers.end(),
                      [&](const auto& entry) { return is_at(entry.second.version, directory); });

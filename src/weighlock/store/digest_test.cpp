@@ -1,7 +1,9 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <openssl/sha.h>
 #include <xxhash.h>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/store/checkpoint_fixture.hpp"
 #include "weighlock/store/hash.hpp"
 
@@ -223,6 +225,18 @@ TEST_F(ExpectationsTest, small_unfused_tensors_come_first_with_their_values) {
   const auto low = static_cast<unsigned char>(bytes[0]);
   EXPECT_FLOAT_EQ(expected.tensors[0].leading[0],
                   (low & 0x80 ? 1.0F : 0.5F) * (1.0F + static_cast<float>(low & 0x7f) / 128.0F));
+}
+
+TEST_F(ExpectationsTest, spot_values_are_limited_in_number_and_length) {
+  std::vector<TensorSpec> tensors = tiny_tensors();
+  for (int i = 0; i < 20; ++i) tensors.push_back({fmt::format("model.layers.{}.extra.weight", i), Dtype::bf16, {200}});
+  write_single(version, tensors);
+  std::size_t with_values = 0;
+  for (const TensorExpectation& tensor : expectations().tensors) {
+    with_values += tensor.leading.empty() ? 0 : 1;
+    EXPECT_LE(tensor.leading.size(), limits::kSpotValuesMax);
+  }
+  EXPECT_EQ(with_values, limits::kSpotTensorsMax);
 }
 
 TEST_F(ExpectationsTest, hashes_are_sha256_of_the_raw_bytes_of_norms_embedding_and_head) {

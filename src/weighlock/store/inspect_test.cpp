@@ -2,6 +2,7 @@
 // touched.
 #include <sys/stat.h>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/store/checkpoint_fixture.hpp"
 
 namespace weighlock {
@@ -117,6 +118,15 @@ TEST_F(InspectTest, config_must_be_there_and_be_an_object) {
   EXPECT_EQ(refusal(version), "accepted");
   fs::remove(version + "/config.json");
   expect_refused(version, {"checkpoint_missing", "'config.json'"});
+}
+
+TEST_F(InspectTest, index_and_config_beyond_their_limits_are_refused_unread) {
+  write_single(version);
+  fs::resize_file(version + "/config.json", limits::kConfigBytesMax + 1);  // holes, no bytes on the disk
+  expect_refused(version, {"checkpoint_invalid", "config.json", std::to_string(limits::kConfigBytesMax)});
+  write_sharded(version);
+  fs::resize_file(version + "/model.safetensors.index.json", limits::kIndexBytesMax + 1);
+  expect_refused(version, {"model.safetensors.index.json", std::to_string(limits::kIndexBytesMax)});
 }
 
 TEST_F(InspectTest, files_that_a_setting_requires_must_be_there) {

@@ -6,15 +6,30 @@
 #include <cmath>
 #include <utility>
 
+#include "weighlock/core/limits.hpp"
+#include "weighlock/core/words.hpp"
+
 namespace weighlock {
 namespace {
+
+// Names out of a request's path may be any bytes; JSON is UTF-8.
+std::string text_of(std::string_view text) {
+  if (is_utf8(text)) return json::serialize(json::value(text));
+  return json::serialize(json::value(printable(text, text.size())));
+}
+
+// An error's text: nobody reads megabytes.
+std::string shown(std::string_view text) {
+  if (text.size() <= limits::kErrorTextBytesMax) return std::string(text);
+  return printable(text, limits::kErrorTextBytesMax);
+}
 
 void append_text(const json::value& value, std::string& out) {
   if (const json::object* object = value.if_object()) {
     const char* before = "{";
     for (const json::key_value_pair& member : *object) {
       out += std::exchange(before, ",");
-      out += json::serialize(json::value(member.key()));
+      out += text_of(member.key());
       out += ':';
       append_text(member.value(), out);
     }
@@ -26,11 +41,13 @@ void append_text(const json::value& value, std::string& out) {
       append_text(item, out);
     }
     out += array->empty() ? "[]" : "]";
+  } else if (const json::string* text = value.if_string()) {
+    out += text_of(*text);
   } else if (const double* number = value.if_double()) {
     // 1e999 comes in as an infinity, for which JSON has no word.
-    const std::string text = std::isfinite(*number) ? fmt::format("{}", *number) : "null";
-    out += text;
-    if (text.find_first_of(".en") == std::string::npos) out += ".0";
+    const std::string digits = std::isfinite(*number) ? fmt::format("{}", *number) : "null";
+    out += digits;
+    if (digits.find_first_of(".enu") == std::string::npos) out += ".0";
   } else {
     out += json::serialize(value);
   }
@@ -62,8 +79,8 @@ HttpResponse problem_answer(const Error& error, std::string_view instance, std::
   body["type"] = fmt::format("urn:weighlock:error:{}", row.type);
   body["title"] = title;
   body["status"] = status;
-  body["detail"] = error.text();
-  body["instance"] = instance;
+  body["detail"] = shown(error.text());
+  body["instance"] = shown(instance);
   body["code"] = row.type;
   if (!field.empty()) body["field"] = field;
   HttpResponse out = json_answer(status, body);
@@ -73,10 +90,10 @@ HttpResponse problem_answer(const Error& error, std::string_view instance, std::
 }
 
 HttpResponse error_answer(int status, std::string_view text) {
-  return json_answer(status, json::object{{"error", text}});
+  return json_answer(status, json::object{{"error", shown(text)}});
 }
 HttpResponse detail_answer(int status, std::string_view text) {
-  return json_answer(status, json::object{{"detail", text}});
+  return json_answer(status, json::object{{"detail", shown(text)}});
 }
 
 json::array text_list(const std::vector<std::string>& texts) {

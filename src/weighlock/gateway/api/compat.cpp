@@ -3,15 +3,15 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <limits>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/core/words.hpp"
 #include "weighlock/gateway/api/answer.hpp"
 #include "weighlock/gateway/api/auth.hpp"
+#include "weighlock/gateway/api/connect_body.hpp"
 #include "weighlock/gateway/api/context.hpp"
 #include "weighlock/gateway/api/lax_body.hpp"
 #include "weighlock/gateway/ended_text.hpp"
-#include "weighlock/gateway/pair_body.hpp"
 #include "weighlock/gateway/promises.hpp"
 
 namespace weighlock {
@@ -20,15 +20,19 @@ namespace {
 using namespace protocol;
 
 // Bad bodies are told before bad keys, as FastAPI does.
-std::optional<HttpResponse> refuse(const ApiContext& context, const LaxBody& body, const HttpRequest& request) {
+std::optional<HttpResponse> refuse(std::string_view key, const LaxBody& body, const HttpRequest& request) {
   if (std::optional<HttpResponse> refusal = body.refusal()) return refusal;
-  const AuthOutcome outcome = check_bearer(request, context.settings.admin_api_key);
+  const AuthOutcome outcome = check_bearer(request, key);
   if (outcome != AuthOutcome::ok) return auth_refusal(outcome);
   return std::nullopt;
 }
 
+std::optional<HttpResponse> refuse(const ApiContext& context, const LaxBody& body, const HttpRequest& request) {
+  return refuse(context.settings.admin_api_key, body, request);
+}
+
 HttpResponse pair_not_found(const std::string& name) {
-  return error_answer(404, fmt::format("Pair '{}' not found", name));
+  return error_answer(404, fmt::format("Pair '{}' not found", printable(name, limits::kEchoBytesMax)));
 }
 
 HttpResponse failure_answer(const Error& error) {
@@ -90,30 +94,32 @@ std::optional<HttpResponse> refuse_connect(const ConnectBody& body) {
 std::optional<FieldError> read_lora(const ConnectBody& body, PairSpec& spec) {
   if (!body.use_lora) return std::nullopt;
   if (auto failure = check_lora_name(body.lora_name, "lora_name")) return failure;
-  if (body.lora_keep_versions < 0)
+  if (body.lora_keep_versions < 0 || body.lora_keep_versions > limits::kAdapterWindowMax)
     return FieldError{"lora_keep_versions",
                       Error{ErrorCode::invalid_argument,
-                            fmt::format("lora_keep_versions: must be 0 (all versions stay loaded) or more, not {}",
-                                        body.lora_keep_versions)}};
+                            fmt::format("lora_keep_versions: must be 0 (all versions stay loaded) to {}, not {}",
+                                        limits::kAdapterWindowMax, body.lora_keep_versions)}};
   spec.lora = LoraSpec{body.lora_name, body.lora_keep_versions};
   return std::nullopt;
 }
 
-std::optional<FieldError> make_spec(const ApiContext& context, const ConnectBody& body, PairSpec& spec) {
+std::optional<FieldError> make_spec(const Confinement& confinement, const Policy& defaults, const ConnectBody& body,
+                                    PairSpec& spec) {
   if (auto failure = check_pair_name(body.pair_name)) return failure;
   spec.name = body.pair_name;
   spec.save_path = body.save_path;
-  if (Status status = context.confinement.check_directory(body.save_path, "save_path"); !status)
+  if (Status status = confinement.check_directory(body.save_path, "save_path"); !status)
     return FieldError{"save_path", status.error()};
-  if (auto failure = read_urls(body.train_worker_urls, "train_worker_urls", limits::kTrainersPerPairMax,
-                               context.confinement, spec.trainer_urls))
+  if (auto failure = read_urls(body.train_worker_urls, "train_worker_urls", limits::kTrainersPerPairMax, confinement,
+                               spec.trainer_urls))
     return failure;
   std::vector<std::string> workers;
   if (auto failure = read_urls(body.inference_worker_urls, "inference_worker_urls", limits::kWorkersPerPairMax,
-                               context.confinement, workers))
+                               confinement, workers))
     return failure;
   Settings settings;
-  settings.policy = context.settings.policy;
+  settings.policy = defaults;
+  if (body.use_lora) settings.policy.quorum.kind = Quorum::Kind::all;  // unless the settings say otherwise
   if (!body.settings.is_null()) {
     if (auto failure = read_settings(body.settings, "settings", SettingsPlace::compatible_connect, settings))
       return failure;
@@ -135,22 +141,33 @@ std::string blocker_text(const ApiContext& context, const std::string& name) {
       update->id, name, update->version.version, protocol::name(update->state));
 }
 
-void connect(ApiContext& context, RouteRequest request, Responder responder) {
-  LaxBody body(request.http);
-  const ConnectBody read = read_connect(body);
-  if (auto refusal = refuse(context, body, request.http)) return responder.respond(*std::move(refusal));
-  if (auto refusal = refuse_connect(read)) return responder.respond(*std::move(refusal));
-  ConnectPair event;
-  if (auto failure = make_spec(context, read, event.spec))
-    return responder.respond(error_answer(info(failure->error.code).http_status, failure->error.text()));
+void apply_connect(ApiContext& context, PairSpec spec, Responder responder) {
   const auto pending = PendingAnswer::make(context, std::move(responder));
-  event.token = pending->when_replied([pending, name = read.pair_name](const Reply& reply) {
+  ConnectPair event;
+  event.token = pending->when_replied([pending, name = spec.name](const Reply& reply) {
     pending->answer(reply.error ? failure_answer(*reply.error) : json_answer(200, json::object{{"pair_name", name}}));
   });
-  pending->deadline(context.settings.reply_by, [pending, name = read.pair_name] {
+  pending->deadline(context.settings.reply_by, [pending, name = spec.name] {
     pending->answer(error_answer(409, blocker_text(pending->context(), name)));
   });
+  event.spec = std::move(spec);
   context.driver.post(std::move(event));
+}
+
+void connect(ApiContext& context, RouteRequest request, Responder responder) {
+  PairBody made;
+  if (auto refusal = read_connect_request(request.http, context.settings.admin_api_key, context.confinement,
+                                          context.settings.policy, made.spec))
+    return responder.respond(*std::move(refusal));
+  std::vector<DoubtfulHost> doubtful;
+  find_doubtful(context.confinement, made.spec.trainer_urls, "train_worker_urls", "", doubtful);
+  find_doubtful(context.confinement, worker_urls(made.spec), "inference_worker_urls", "", doubtful);
+  look_outside(context, std::move(doubtful), std::move(made),
+               [&context, responder = std::move(responder)](std::optional<FieldError> failure, PairBody looked_at) {
+                 if (failure)
+                   return responder.respond(error_answer(info(failure->error.code).http_status, failure->error.text()));
+                 apply_connect(context, std::move(looked_at.spec), responder);
+               });
 }
 
 // --- update_weights
@@ -224,10 +241,13 @@ void update_weights(ApiContext& context, RouteRequest request, Responder respond
   if (auto refusal = refuse(context, body, request.http)) return responder.respond(*std::move(refusal));
   const Pair* pair = context.find_pair(asked.pair);
   if (!pair) return responder.respond(pair_not_found(asked.pair));
-  using Limits = std::numeric_limits<std::int64_t>;
-  if (asked.version == Limits::max() || asked.version == Limits::min())
+  // Larger ones are taken by the body's reader as the nearest that fits.
+  if (asked.version > limits::kVersionMagnitudeMax || asked.version < -limits::kVersionMagnitudeMax)
     return responder.respond(transfer_error(
-        context, asked, fmt::format("pair '{}': the version doesn't fit in 64 bits", asked.pair), nullptr));
+        context, asked,
+        fmt::format("pair '{}': the version doesn't fit in 64 bits with room to compare: from -2^62 to 2^62",
+                    asked.pair),
+        nullptr));
   const auto pending = PendingAnswer::make(context, std::move(responder));
   const auto id = std::make_shared<UpdateId>();
   RequestUpdate event;
@@ -271,6 +291,18 @@ void disconnect(ApiContext& context, RouteRequest request, Responder responder) 
 }
 
 }  // namespace
+
+std::optional<HttpResponse> read_connect_request(const HttpRequest& request, std::string_view admin_api_key,
+                                                 const Confinement& confinement, const Policy& defaults,
+                                                 PairSpec& out) {
+  LaxBody body(request);
+  const ConnectBody read = read_connect(body);
+  if (auto refusal = refuse(admin_api_key, body, request)) return refusal;
+  if (auto refusal = refuse_connect(read)) return refusal;
+  if (auto failure = make_spec(confinement, defaults, read, out))
+    return error_answer(info(failure->error.code).http_status, failure->error.text());
+  return std::nullopt;
+}
 
 void add_compat_routes(Router& router, ApiContext& context) {
   router.add("GET", "/health", [](const RouteRequest&, const Responder& responder) {

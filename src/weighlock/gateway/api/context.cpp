@@ -5,16 +5,11 @@
 #include <charconv>
 #include <cmath>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/gateway/api/answer.hpp"
 #include "weighlock/gateway/api/auth.hpp"
 
 namespace weighlock {
-namespace {
-
-constexpr double kWaitSecondsMax = 600;  // a client that wants more asks again; proxies cut longer silences
-
-}  // namespace
-
 const protocol::Pair* ApiContext::find_pair(const std::string& name) const {
   const auto it = state().pairs.find(name);
   return it == state().pairs.end() ? nullptr : &it->second;
@@ -39,6 +34,11 @@ void PendingAnswer::answer(HttpResponse response) {
 
 void PendingAnswer::deadline(Milliseconds after, std::function<void()> late) {
   if (answered_) return;
+  if (ends_with_client_)
+    responder_.on_closed([weak = weak_from_this(), late] {
+      const auto self = weak.lock();
+      if (self && !self->alive_.expired() && !self->answered_) late();
+    });
   timer_ = context_.loop.after(after, [self = shared_from_this(), late = std::move(late)] {
     self->timer_.reset();
     if (!self->alive_.expired() && !self->answered_) late();
@@ -69,11 +69,12 @@ std::optional<HttpResponse> refuse_key(const ApiContext& context, const RouteReq
 WaitAsked read_wait(const RouteRequest& request) {
   const std::optional<std::string> text = request.query_value("wait");
   if (!text) return {};
+  constexpr double kSecondsMax = std::chrono::duration<double>(limits::kWaitMax).count();
   double seconds = 0;
   const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), seconds);
-  if (failure != std::errc{} || end != text->data() + text->size() || !(seconds >= 0 && seconds <= kWaitSecondsMax)) {
+  if (failure != std::errc{} || end != text->data() + text->size() || !(seconds >= 0 && seconds <= kSecondsMax)) {
     Error error{ErrorCode::invalid_argument,
-                fmt::format("wait: must be seconds from 0 to {}, not '{}'", kWaitSecondsMax, text->substr(0, 50))};
+                fmt::format("wait: must be seconds from 0 to {}, not '{}'", kSecondsMax, text->substr(0, 50))};
     return {std::nullopt, FieldError{"wait", std::move(error)}};
   }
   return {Milliseconds(std::llround(seconds * 1000)), std::nullopt};
@@ -81,6 +82,20 @@ WaitAsked read_wait(const RouteRequest& request) {
 
 Result<json::value> read_body(const RouteRequest& request) {
   return parse_json(request.http.body, "request body");
+}
+
+void look_outside(ApiContext& context, std::vector<DoubtfulHost> doubtful, PairBody body,
+                  std::function<void(std::optional<FieldError>, PairBody)> then) {
+  std::vector<KeyFile> files = std::exchange(body.key_files, {});
+  context.outside.look(std::move(doubtful), std::move(files),
+                       [body = std::move(body), then = std::move(then)](std::optional<FieldError> failure,
+                                                                        std::vector<KeyFile> keys) mutable {
+                         for (KeyFile& file : keys) {
+                           Credentials& of_worker = body.credentials[file.worker];
+                           (file.is_admin ? of_worker.admin_key : of_worker.api_key) = std::move(file.key);
+                         }
+                         then(std::move(failure), std::move(body));
+                       });
 }
 
 HttpResponse no_such(std::string_view kind, std::string_view name, const RouteRequest& request) {

@@ -13,6 +13,8 @@
 #include "weighlock/gateway/credentials.hpp"
 #include "weighlock/gateway/meta_store.hpp"
 #include "weighlock/gateway/metrics.hpp"
+#include "weighlock/gateway/outside.hpp"
+#include "weighlock/gateway/pair_body.hpp"
 #include "weighlock/gateway/readiness.hpp"
 #include "weighlock/gateway/views.hpp"
 #include "weighlock/gateway/waiters.hpp"
@@ -38,6 +40,7 @@ struct ApiContext {
   Pool& read_pool;  // for reads of the journal, which block
   const Confinement& confinement;
   CredentialStore& credentials;
+  Outside& outside;
   Readiness& readiness;
   Metrics& metrics;
   MetaStore& meta;
@@ -63,6 +66,8 @@ class PendingAnswer : public std::enable_shared_from_this<PendingAnswer> {
   // The first answer counts; it ends all waiting.
   void answer(HttpResponse response);
   bool answered() const { return answered_; }
+  // For reads: a client that hangs up isn't waited for to the end of the wait; `late` runs at once.
+  void ends_with_client() { ends_with_client_ = true; }
   // Runs `late` after `after`, unless answered.
   void deadline(Milliseconds after, std::function<void()> late);
   // Runs `then` when the update is terminal: at once if it is, or if it is forgotten.
@@ -82,6 +87,7 @@ class PendingAnswer : public std::enable_shared_from_this<PendingAnswer> {
   Responder responder_;
   Instant began_;
   bool answered_ = false;
+  bool ends_with_client_ = false;
   std::optional<Loop::TimerId> timer_;
   std::optional<Waiters::WaitId> wait_;
 };
@@ -105,6 +111,10 @@ struct WaitAsked {
 WaitAsked read_wait(const RouteRequest& request);
 // The strict JSON body of a /v1 call.
 Result<json::value> read_body(const RouteRequest& request);
+// Looks at what the body names outside of itself: hosts in `doubtful`, keys in files. `then` runs with the failure, or
+// with the keys in place; at once when there is nothing to look at.
+void look_outside(ApiContext& context, std::vector<DoubtfulHost> doubtful, PairBody body,
+                  std::function<void(std::optional<FieldError>, PairBody)> then);
 // 404 as a problem.
 HttpResponse no_such(std::string_view kind, std::string_view name, const RouteRequest& request);
 

@@ -2,8 +2,10 @@
 // with Last-Event-ID misses nothing.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/gateway/api/answer.hpp"
 #include "weighlock/gateway/api/context.hpp"
 
@@ -12,7 +14,6 @@ namespace {
 
 constexpr std::size_t kBatch = 256;         // records a read; the journal's lock is held that long
 constexpr Milliseconds kHeartbeat{15'000};  // proxies cut connections that say nothing for a minute
-constexpr std::size_t kStreamsMax = 256;    // each reads every record
 
 class EventStream : public std::enable_shared_from_this<EventStream> {
  public:
@@ -111,11 +112,11 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
 
 void events(ApiContext& context, const RouteRequest& request, Responder responder,
             const std::shared_ptr<std::size_t>& count) {
-  if (*count >= kStreamsMax)
-    return responder.respond(
-        problem_answer(Error{ErrorCode::queue_full,
-                             fmt::format("{} event streams are open; at most {} are served", *count, kStreamsMax)},
-                       request.path));
+  if (*count >= limits::kEventStreamsMax)
+    return responder.respond(problem_answer(
+        Error{ErrorCode::queue_full,
+              fmt::format("{} event streams are open; at most {} are served", *count, limits::kEventStreamsMax)},
+        request.path));
   std::string after(header(request.http.headers, "last-event-id"));
   if (after.empty()) after = request.query_value("after").value_or("");
   std::int64_t seen = context.journal.last_number();
@@ -126,6 +127,8 @@ void events(ApiContext& context, const RouteRequest& request, Responder responde
           problem_answer(Error{ErrorCode::invalid_argument, "Last-Event-ID: must be the number of a record"},
                          request.path, "Last-Event-ID"));
   }
+  // A number of an earlier journal: what comes from now on is new to that client.
+  seen = std::min(seen, context.journal.last_number());
   std::make_shared<EventStream>(context, std::move(responder), seen + 1, request.query_value("pair").value_or(""),
                                 count)
       ->start();

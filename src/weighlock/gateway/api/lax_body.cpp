@@ -1,10 +1,13 @@
 #include "weighlock/gateway/api/lax_body.hpp"
 
 #include <algorithm>
+#include <boost/json/serializer.hpp>
 #include <charconv>
 #include <cmath>
 #include <limits>
 
+#include "weighlock/core/limits.hpp"
+#include "weighlock/core/words.hpp"
 #include "weighlock/gateway/api/answer.hpp"
 
 namespace weighlock {
@@ -13,6 +16,16 @@ namespace {
 // A refusal tells what is wrong; of a large body it doesn't repeat everything.
 constexpr std::size_t kFailuresShownMax = 100;
 constexpr std::size_t kBodyShownBytesMax = 16 * 1024;
+
+// The value as it is repeated in a refusal: whole, or the beginning of its text.
+json::value echo(const json::value& value) {
+  json::serializer serializer;
+  serializer.reset(&value);
+  char buffer[limits::kEchoBytesMax];
+  const json::string_view begin = serializer.read(buffer, sizeof buffer);
+  if (serializer.done()) return value;
+  return json::string(printable({begin.data(), begin.size()}, limits::kEchoBytesMax / 4));
+}
 
 // FastAPI: no content type, application/json and application/*+json are JSON.
 bool is_json(std::string_view type) {
@@ -87,12 +100,13 @@ json::array at(std::string_view key) {
   return {"body", json::string(key)};
 }
 
-json::object failure_item(std::string_view type, json::array where, std::string_view message, json::value input) {
+json::object failure_item(std::string_view type, json::array where, std::string_view message,
+                          const json::value& input) {
   json::object out;
   out["type"] = type;
   out["loc"] = std::move(where);
   out["msg"] = message;
-  out["input"] = std::move(input);
+  out["input"] = echo(input);
   return out;
 }
 
@@ -155,9 +169,8 @@ LaxBody::LaxBody(const HttpRequest& request) : small_(request.body.size() <= kBo
   }
 }
 
-void LaxBody::fail(std::string_view type, json::array where, std::string_view message, json::value input) {
-  if (failures_.size() < kFailuresShownMax)
-    failures_.push_back(failure_item(type, std::move(where), message, std::move(input)));
+void LaxBody::fail(std::string_view type, json::array where, std::string_view message, const json::value& input) {
+  if (failures_.size() < kFailuresShownMax) failures_.push_back(failure_item(type, std::move(where), message, input));
 }
 
 const json::value* LaxBody::member(std::string_view key, bool required) {

@@ -41,7 +41,7 @@ class LaxBody {
 
  private:
   const json::value* member(std::string_view key, bool required);
-  void fail(std::string_view type, json::array where, std::string_view message, json::value input);
+  void fail(std::string_view type, json::array where, std::string_view message, const json::value& input);
   bool text_item(const json::value& value, json::array where, std::string& out);
 
   json::object object_;

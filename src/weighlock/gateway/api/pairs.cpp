@@ -5,7 +5,6 @@
 
 #include "weighlock/gateway/api/answer.hpp"
 #include "weighlock/gateway/api/context.hpp"
-#include "weighlock/gateway/pair_body.hpp"
 
 namespace weighlock {
 namespace {
@@ -22,6 +21,7 @@ void list_pairs(const ApiContext& context, const Responder& responder) {
 void wait_for_version(ApiContext& context, const std::string& name, std::int64_t least, Milliseconds wait,
                       Responder responder, const std::string& path) {
   const auto pending = PendingAnswer::make(context, std::move(responder));
+  pending->ends_with_client();
   const auto waiting = std::make_shared<Waiters::WaitId>(0);
   const auto look = [pending, waiting, name, least, path](bool give_up) {
     ApiContext& here = pending->context();
@@ -57,15 +57,8 @@ void get_pair(ApiContext& context, const RouteRequest& request, Responder respon
   wait_for_version(context, name, least, *asked.wait, std::move(responder), request.path);
 }
 
-void put_pair(ApiContext& context, const RouteRequest& request, Responder responder) {
-  if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
+void apply_pair(ApiContext& context, const RouteRequest& request, PairBody read, Responder responder) {
   const std::string& name = request.parameter("pair");
-  Result<json::value> body = read_body(request);
-  if (!body) return responder.respond(problem_answer(body.error(), request.path));
-  PairBody read;
-  read.spec.policy = context.settings.policy;
-  if (auto failure = read_pair_body(*body, name, context.confinement, read))
-    return responder.respond(problem_answer(*failure, request.path));
   const bool is_new = !context.find_pair(name);
   const auto pending = PendingAnswer::make(context, std::move(responder));
   ConnectPair event;
@@ -89,6 +82,26 @@ void put_pair(ApiContext& context, const RouteRequest& request, Responder respon
         path));
   });
   context.driver.post(std::move(event));
+}
+
+void put_pair(ApiContext& context, const RouteRequest& request, Responder responder) {
+  if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
+  const std::string& name = request.parameter("pair");
+  Result<json::value> body = read_body(request);
+  if (!body) return responder.respond(problem_answer(body.error(), request.path));
+  PairBody read;
+  read.spec.policy = context.settings.policy;
+  if (auto failure = read_pair_body(*body, name, context.confinement, read))
+    return responder.respond(problem_answer(*failure, request.path));
+  std::vector<DoubtfulHost> doubtful;
+  find_doubtful(context.confinement, read.spec.trainer_urls, "trainers.urls", "", doubtful);
+  find_doubtful(context.confinement, worker_urls(read.spec), "workers", ".url", doubtful);
+  look_outside(
+      context, std::move(doubtful), std::move(read),
+      [&context, request, responder = std::move(responder)](std::optional<FieldError> failure, PairBody whole) {
+        if (failure) return responder.respond(problem_answer(*failure, request.path));
+        apply_pair(context, request, std::move(whole), responder);
+      });
 }
 
 void delete_pair(ApiContext& context, const RouteRequest& request, Responder responder) {

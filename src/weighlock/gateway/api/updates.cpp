@@ -14,10 +14,15 @@ namespace {
 
 using namespace protocol;
 
+constexpr double kDeadlineSecondsMin = 0.001;
 constexpr double kDeadlineSecondsMax = 7 * 24 * 3600.0;
 
 FieldError bad(std::string_view field, std::string_view what) {
   return FieldError{std::string(field), Error{ErrorCode::invalid_argument, fmt::format("{}: {}", field, what)}};
+}
+
+bool is_version(std::int64_t number) {
+  return number >= -limits::kVersionMagnitudeMax && number <= limits::kVersionMagnitudeMax;
 }
 
 std::optional<FieldError> read_request(const ApiContext& context, const json::value& value, const Pair& pair,
@@ -27,12 +32,13 @@ std::optional<FieldError> read_request(const ApiContext& context, const json::va
   if (auto unknown = unknown_key(*object, "", {"version", "lineage", "path", "deadline_s", "policy"})) return unknown;
   const std::optional<std::int64_t> version = find_int(value, "version");
   if (!version) return bad("version", "is required: a whole number");
+  if (!is_version(*version)) return bad("version", "must be between -2^62 and 2^62");
   out.pair = pair.spec.name;
   out.version = *version;
   out.policy = pair.spec.policy;
   if (object->contains("lineage")) {
     out.lineage = find_int(value, "lineage");
-    if (!out.lineage) return bad("lineage", "must be a whole number");
+    if (!out.lineage || !is_version(*out.lineage)) return bad("lineage", "must be a whole number below 2^62");
   }
   if (object->contains("path")) {
     const auto path = find_string(value, "path");
@@ -49,8 +55,8 @@ std::optional<FieldError> read_request(const ApiContext& context, const json::va
   }
   if (const json::value* deadline = object->if_contains("deadline_s")) {
     const double seconds = deadline->is_number() ? deadline->to_number<double>() : -1;
-    if (!(seconds > 0 && seconds <= kDeadlineSecondsMax))
-      return bad("deadline_s", fmt::format("must be seconds, above 0 and at most {}", kDeadlineSecondsMax));
+    if (!(seconds >= kDeadlineSecondsMin && seconds <= kDeadlineSecondsMax))
+      return bad("deadline_s", fmt::format("must be seconds, from {} to {}", kDeadlineSecondsMin, kDeadlineSecondsMax));
     out.policy.deadlines.whole = Milliseconds(std::llround(seconds * 1000));
   }
   return std::nullopt;
@@ -77,9 +83,11 @@ void start_update(ApiContext& context, const RouteRequest& request, Responder re
   const WaitAsked asked = read_wait(request);
   if (asked.failure) return responder.respond(problem_answer(*asked.failure, request.path));
   event.key = header(request.http.headers, "idempotency-key");
-  if (event.key.size() > limits::kNameBytesMax)
+  const bool printable = std::all_of(event.key.begin(), event.key.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+  if (event.key.size() > limits::kNameBytesMax || !printable)
     return responder.respond(problem_answer(
-        bad("Idempotency-Key", fmt::format("at most {} bytes are taken", limits::kNameBytesMax)), request.path));
+        bad("Idempotency-Key", fmt::format("at most {} bytes are taken, of printable ASCII", limits::kNameBytesMax)),
+        request.path));
   const auto pending = PendingAnswer::make(context, std::move(responder));
   event.token = pending->when_replied([pending, wait = asked.wait, path = request.path](const Reply& reply) {
     ApiContext& here = pending->context();
@@ -143,6 +151,7 @@ void get_update(ApiContext& context, const RouteRequest& request, Responder resp
     pending->answer(update_answer(pending->context(), id, 200, path));
   };
   if (!asked.wait) return answer();
+  pending->ends_with_client();
   pending->when_ended(id, answer);
   pending->deadline(*asked.wait, answer);
 }

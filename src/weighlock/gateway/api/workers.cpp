@@ -5,7 +5,6 @@
 
 #include "weighlock/gateway/api/answer.hpp"
 #include "weighlock/gateway/api/context.hpp"
-#include "weighlock/gateway/pair_body.hpp"
 
 namespace weighlock {
 namespace {
@@ -18,7 +17,11 @@ void list_workers(const ApiContext& context, const RouteRequest& request, const 
   json::array items;
   for (const WorkerSpec& spec : pair->spec.workers) {
     const auto it = context.state().workers.find(spec.url);
-    if (it != context.state().workers.end()) items.push_back(worker_view(context.view(), it->second));
+    if (it == context.state().workers.end()) continue;
+    json::object view = worker_view(context.view(), it->second);
+    const auto adapters = pair->adapters.find(spec.url);
+    if (adapters != pair->adapters.end()) view["adapter"] = adapters_view(context.view(), adapters->second);
+    items.push_back(std::move(view));
   }
   responder.respond(json_answer(200, json::object{{"items", std::move(items)}, {"next", nullptr}}));
 }
@@ -100,7 +103,20 @@ void add_worker(ApiContext& context, const RouteRequest& request, Responder resp
   changed.spec = pair->spec;
   if (auto failure = read_worker(*body, "worker", context.confinement, changed))
     return responder.respond(problem_answer(*failure, request.path));
-  change_workers(context, std::move(changed.spec), std::move(changed.credentials), request.path, std::move(responder));
+  const std::string url = changed.spec.workers.back().url;
+  std::vector<DoubtfulHost> doubtful;
+  find_doubtful(context.confinement, {url}, "worker.url", "", doubtful);
+  look_outside(
+      context, std::move(doubtful), std::move(changed),
+      [&context, request, responder = std::move(responder)](std::optional<FieldError> failure, PairBody whole) {
+        if (failure) return responder.respond(problem_answer(*failure, request.path));
+        // The pair may have changed meanwhile: the worker joins what there is now.
+        const Pair* now = context.find_pair(request.parameter("pair"));
+        if (!now) return responder.respond(no_such("pair", request.parameter("pair"), request));
+        PairSpec spec = now->spec;
+        spec.workers.push_back(whole.spec.workers.back());
+        change_workers(context, std::move(spec), std::move(whole.credentials), request.path, responder);
+      });
 }
 
 void remove_worker(ApiContext& context, const RouteRequest& request, Responder responder) {
