@@ -59,6 +59,8 @@ inline constexpr int kWatchJitterPermille = 100;                    // a thousan
 inline constexpr std::chrono::milliseconds kWatchReadTimeout = 5s;  // a look that has no answer by then is a failed one
 inline constexpr std::chrono::milliseconds kWatchBackOffMax = 30s;  // of one that doesn't answer; doubled up to this
 inline constexpr std::chrono::milliseconds kWatchTellAgain = 60s;  // who continues it each second is told once a minute
+// An engine that runs makes one token in tens of ms; one that is paused by its trainer waits this long for the update.
+inline constexpr std::chrono::milliseconds kPauseDoubtAtMost = 300ms;
 inline constexpr std::size_t kWorkersPerPairMax = 4096;
 inline constexpr std::size_t kTrainersPerPairMax = 16384;
 inline constexpr std::size_t kPairsMax = 1024;

@@ -119,6 +119,7 @@ void Context::intend(const Update& update, Target& target, const Operation& oper
 
 void Context::call(Update& update, Target& target, Step step, Operation operation) {
   WEIGHLOCK_CHECK(!target.call, "a target waits for one call");
+  yield_watch(*this, worker_of(target));
   target.step = step;
   ++update.waiting;
   const bool unpaused = !target.paused && !target.was_paused;

@@ -130,6 +130,7 @@ void on_heal_verified(Context& context, Update& update, Target& target, const Ou
 void send_read(Context& context, Update& update, Target& target) {
   Operation operation;
   operation.kind = OperationKind::read_state;
+  operation.doubt_pause = !context.worker_of(target).paused_by_us && !target.was_paused;
   context.call(update, target, Step::heal_reading, std::move(operation));
 }
 

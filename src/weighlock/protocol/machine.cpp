@@ -169,7 +169,7 @@ void on_target_timer(Context& context, Update& update, const std::string& url) {
 
 void on_timer(Context& context, const TimerFired& event) {
   if (const auto watch = context.state().watch_timers.extract(event.timer); !watch.empty())
-    return on_watch_timer(context, watch.mapped());
+    return on_watch_timer(context, event.timer, watch.mapped());
   if (on_retire_timer(context, event.timer)) return;
   const auto it = context.state().timers.find(event.timer);
   if (it == context.state().timers.end()) return;  // cancelled while it fired

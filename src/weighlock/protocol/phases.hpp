@@ -123,7 +123,7 @@ void start_retry(Context& context, Update& update, Target& target, Milliseconds 
 // watch.cpp
 // The worker is quarantined: it is looked at from now on, until it isn't any more.
 void begin_watch(Context& context, Worker& worker);
-void on_watch_timer(Context& context, const std::string& url);
+void on_watch_timer(Context& context, TimerId timer, const std::string& url);
 // The answer to a call of the watch; `call` is what was in flight.
 void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome);
 // An update is about to call the worker: it goes first.

@@ -54,6 +54,7 @@ void read_worker(Context& context, Update& update, Target& target) {
   yield_watch(context, worker);
   Operation reading = next_reading(context, worker);
   reading.brief = reading.kind == OperationKind::read_state && may_read_briefly(update, target, worker);
+  reading.doubt_pause = update.state >= UpdateState::pausing && !worker.paused_by_us;  // else nothing follows from it
   context.call(update, target, Step::surveying, std::move(reading));
 }
 

@@ -50,6 +50,7 @@ bool is_watched(Context& context, const Worker& worker) {
 }
 
 bool is_in_update(Context& context, const Worker& worker) {
+  if (worker.in_flight || !worker.locked_by.empty()) return true;
   const Update* active = context.find_update(context.state().pairs.at(worker.pair).active);
   return active && active->targets.contains(worker.url);
 }
@@ -142,9 +143,9 @@ void begin_watch(Context& context, Worker& worker) {
   if (!worker.watch.call) look_later(context, worker);
 }
 
-void on_watch_timer(Context& context, const std::string& url) {
+void on_watch_timer(Context& context, TimerId timer, const std::string& url) {
   const auto found = context.state().workers.find(url);
-  if (found == context.state().workers.end()) return;
+  if (found == context.state().workers.end() || found->second.watch.timer != timer) return;  // it left the registry
   Worker& worker = found->second;
   worker.watch.timer.reset();
   if (worker.watch.call) {  // no answer in time
