@@ -8,10 +8,10 @@
 #include <string_view>
 
 #include "weighlock/protocol/machine.hpp"
+#include "weighlock/protocol/worker_calls.hpp"
 
 namespace weighlock::protocol {
 
-bool changes_something(OperationKind kind);
 // Whether a barrier can tell that each of the worker's earlier calls has ended.
 bool can_barrier_all(const DialectTraits& traits, const Worker& worker);
 std::string version_key(const VersionRef& version);  // "lineage/version"

@@ -116,6 +116,7 @@ struct Target {
   int tries = 0;           // of the present step, where it may be repeated
   bool caught_up = false;  // the one catch-up was tried
   bool reached = false;    // the survey's read was answered
+  bool recovered = false;  // taken over from a gateway that died, and not read since
   std::optional<CallId> call;
   Instant load_started;
   std::optional<Milliseconds> load_took;

@@ -144,6 +144,7 @@ struct Policy {
 struct WorkerSpec {
   std::string url;                     // normalised (core/url.hpp)
   std::optional<DialectKind> dialect;  // none = auto
+  std::string key_references = {};     // the edge's own words for where the worker's keys are found; never a key
 };
 
 struct PairSpec {
