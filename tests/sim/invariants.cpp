@@ -68,6 +68,19 @@ void Invariants::before_effect(const protocol::Effect& effect) {
   }
 }
 
+void Invariants::gateway_died() {
+  for (auto& [url, book] : books_) {
+    for (OpenCall& open : book.in_flight) {
+      if (changes_engine(open.operation.kind)) book.unresolved.push_back(std::move(open));
+    }
+    book.in_flight.clear();
+    for (OpenCall& open : book.unresolved) open.connected = false;
+  }
+  intents_.clear();      // no call of the next process rests on one of these
+  admitted_at_.clear();  // its deadlines begin anew
+  prepared_.clear();     // a directory that the journal never heard of is for the collector
+}
+
 void Invariants::look_at_registry() {
   for (auto& [url, book] : books_) {
     if (book.known && state().workers.count(url) == 0) {

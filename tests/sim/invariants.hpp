@@ -38,6 +38,8 @@ class Invariants {
 
   // After every event.
   void check_state();
+  // Its calls may still take effect; what it promised and recorded stands.
+  void gateway_died();
   // Before it is performed.
   void before_effect(const protocol::Effect& effect);
   // Before it is posted to the machine.

@@ -37,6 +37,13 @@ inline constexpr std::size_t kPairsMax = 1024;
 inline constexpr std::size_t kNameBytesMax = 256;         // pair names, idempotency keys
 inline constexpr std::size_t kEngineTextBytesMax = 2048;  // of an engine's or trainer's answer, quoted in an error
 
+// The process
+inline constexpr auto kStopBudget = 4s;  // from SIGTERM on engines are brought back; the process has left within 5 s
+inline constexpr auto kStopAtMost = 4700ms;        // then it ends, even if a disk holds a thread
+inline constexpr auto kStateLockWait = 10s;        // `finish` waits for a gateway that leaves: twice its time
+inline constexpr auto kStateLockRetry = 100ms;     // how soon a freed state directory is noticed
+inline constexpr std::size_t kReplayBatch = 4096;  // records read at a time: a few MB
+
 // Checkpoints
 inline constexpr std::size_t kSafetensorsHeaderBytesMax = 100'000'000;  // the reference implementation's cap
 inline constexpr std::size_t kIndexBytesMax = 100'000'000;              // same order: one line a tensor

@@ -45,6 +45,9 @@ void take_over(Context& context, Update& update) {
 
 void go_forward(Context& context, Update& update) {
   context.set_state(update, UpdateState::resuming);
+  const bool readable = update.path.empty() && update.sealed && !update.sealed->blind;
+  if (readable && update.policy.digest == DigestPolicy::overlap && update.version.digest.empty())
+    context.emit(ComputeDigest{update.id, update.version.directory});  // what the process before did not end
   context.start_timer(update, "resume", update.policy.deadlines.resume);
   context.start_timer(update, "restore", update.policy.deadlines.restore_or_default());
   take_over(context, update);

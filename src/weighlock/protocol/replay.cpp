@@ -324,7 +324,8 @@ void Replay::sealed(const Record& record) {
 }
 
 void Replay::digest(const Record& record) {
-  const auto digest = find_string(json::value(record.body), "digest");
+  const json::value body(record.body);
+  const auto digest = find_string(body, "digest");
   Update* update = update_of(record);
   if (!digest || !update) return;
   update->version.digest = *digest;
