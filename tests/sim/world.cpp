@@ -46,7 +46,7 @@ World::World(std::uint64_t seed, Coverage& coverage, std::FILE* story)
       death_dice_(seed ^ 0x9e3779b97f4a7c15ULL) {
   invariants_.watch(*driver_);
   const bool any_calm = std::find(scenario_.calm.begin(), scenario_.calm.end(), true) != scenario_.calm.end();
-  if (seed % 3 == 0 && !any_calm) {
+  if (seed % 3 != 1 && !any_calm) {
     death_permille_ = static_cast<unsigned>(death_dice_.between(5, 60));
     lives_left_ = kDeathsMax;
   }
@@ -124,7 +124,7 @@ void World::die() {
   network_.gateway_died();
   store_.gateway_died();
   clients_.gateway_died();
-  invariants_.gateway_died();
+  invariants_.gateway_died(journal_);
   protocol::Replay replay(scenario_.dialects);
   for (const Record& record : journal_) {
     Record read = record;  // as the journal gives it back

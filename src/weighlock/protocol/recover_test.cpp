@@ -184,6 +184,22 @@ TEST_F(RecoveryTest, pause_of_another_is_left_to_it) {
   EXPECT_EQ(engine(1).loaded, "/shared/v1.a1");
 }
 
+TEST_F(RecoveryTest, pause_of_ours_after_another_had_continued_it_is_undone) {
+  connect(1);
+  request(1);
+  engine(0).paused = true;  // by its trainer, which continues it while it loads
+  Outcome running = failed(OutcomeKind::ok, "");
+  running.evidence = Evidence::spot;
+  running.reading = StateReading{"start-1", "2", false, "/models/start"};
+  script(0, K::verify, running);
+  die_at_record(RecordKind::commit, "", false);
+  request(2);
+  ASSERT_EQ(count(0, K::pause), 2);  // one of each update
+  take_over();
+  EXPECT_EQ(update(last()).state, UpdateState::succeeded);
+  EXPECT_FALSE(engine(0).paused);
+}
+
 TEST_F(RecoveryTest, stop_in_the_middle_and_a_second_start_end_what_the_first_began) {
   die_in_version_2(RecordKind::intent, "load");
   start_again_with([&] { silence(0, K::barrier); });

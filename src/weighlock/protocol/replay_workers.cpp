@@ -20,6 +20,7 @@ void note_intent(Target& target, OperationKind kind) {
   switch (kind) {
     case OperationKind::pause:
       target.pause_sent = true;
+      target.was_paused = false;  // whoever had paused it had continued it: this one is ours to undo
       break;
     case OperationKind::set_label:
       target.label_changed = true;
