@@ -24,6 +24,10 @@ constexpr std::string_view kUsage =
   --api-key KEY              asked for by the routes that the real engine guards
   --admin-api-key KEY        SGLang's control routes
   --world-size N             vLLM: how many workers a reload answers for (1)
+  --max-lora-rank N          LoRA adapters up to this rank (0 = LoRA is off)
+  --max-loaded-loras N       SGLang: more of them, and the least recently used is unloaded (0 = no limit)
+  --max-cpu-loras N          vLLM: more of them, and the least recently used is read again when asked for (0 = no limit)
+  --lora NAME=DIR            loaded at each start; may be repeated
   --time-scale FACTOR        of the delays that the real engines show (1.0); 0.01 for tests
   --load-ms N                each load takes so much longer (0)
   --step-ms N                a generation step takes at least so long (0)
@@ -84,6 +88,10 @@ Status apply_number(Options& options, std::string_view flag, std::string_view va
   }
   auto whole = number<int>(flag, value);
   if (!whole) return std::move(whole).error();
+  AdapterSettings& adapters = options.common.adapters;
+  if (flag == "--max-lora-rank") adapters.rank_max = static_cast<std::size_t>(*whole);
+  if (flag == "--max-loaded-loras") adapters.loaded_max = static_cast<std::size_t>(*whole);
+  if (flag == "--max-cpu-loras") adapters.cached_max = static_cast<std::size_t>(*whole);
   if (flag == "--world-size") options.common.world_size = *whole;
   if (flag == "--load-ms") options.common.timings.load = Milliseconds{*whole};
   if (flag == "--step-ms") options.common.timings.step_least = Milliseconds{*whole};
@@ -93,14 +101,20 @@ Status apply_number(Options& options, std::string_view flag, std::string_view va
 }
 
 Status apply(Options& options, std::string_view flag, std::string_view value) {
-  for (const std::string_view known :
-       {"--time-scale", "--world-size", "--load-ms", "--step-ms", "--threads", "--control-port"}) {
+  for (const std::string_view known : {"--time-scale", "--world-size", "--load-ms", "--step-ms", "--threads",
+                                       "--control-port", "--max-lora-rank", "--max-loaded-loras", "--max-cpu-loras"}) {
     if (flag == known) return apply_number(options, flag, value);
   }
   if (flag == "--engine") {
     auto engine = parse_engine(value);
     if (!engine) return std::move(engine).error();
     options.engines.push_back(*std::move(engine));
+    return {};
+  }
+  if (flag == "--lora") {
+    const std::size_t equals = value.find('=');
+    if (equals == std::string_view::npos) return usage(fmt::format("--lora: '{}' is not NAME=DIR", value));
+    options.common.adapters.at_start.emplace_back(value.substr(0, equals), value.substr(equals + 1));
     return {};
   }
   struct Row {

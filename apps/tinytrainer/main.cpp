@@ -23,6 +23,7 @@ tinytrainer --write DIR --seed S [--shards N] [model options]      writes a mode
   --init DIR                  writes the start model there before serving
   --step-scale X              multiplies what a step changes (1.0)
   --step-on-save 0|1          train a step before each save (1); else only POST /step does
+  --lora-rank N               saves are LoRA adapters of q_proj and v_proj of this rank, not models (0)
   --pairing path|call         which calls make one collective: those with one path, or each rank's oldest as AReaL's (path)
   --collective-timeout-ms N   a rank whose peers don't come answers 500 after so long (0 = never)
   --host ADDRESS              127.0.0.1
@@ -92,6 +93,13 @@ Status apply(Options& options, std::string_view flag, std::string_view value) {
     if (row.flag != flag) continue;
     if (Status set = set_number(flag, value, *row.target); !set) return set;
     return *row.target > 0 ? Status{} : Status{usage(fmt::format("{} must be at least 1", flag))};
+  }
+  if (flag == "--lora-rank") {
+    AdapterConfig config;
+    if (Status set = set_number(flag, value, config.rank); !set) return set;
+    config.alpha = 2.0 * static_cast<double>(config.rank);
+    trainer.adapter = config.rank > 0 ? std::optional(config) : std::nullopt;
+    return {};
   }
   if (flag == "--model-seed" || flag == "--seed") return set_number(flag, value, trainer.seed);
   if (flag == "--step-scale") return set_number(flag, value, trainer.step_scale);

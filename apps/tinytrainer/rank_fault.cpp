@@ -23,6 +23,10 @@ constexpr std::pair<std::string_view, RankFaultKind> kWords[] = {
     {"wrong_shape", RankFaultKind::wrong_shape},
     {"stray", RankFaultKind::stray},
     {"no_index", RankFaultKind::no_index},
+    {"wrong_prefix", RankFaultKind::wrong_prefix},
+    {"wrong_rank", RankFaultKind::wrong_rank},
+    {"modules_to_save", RankFaultKind::modules_to_save},
+    {"dora", RankFaultKind::dora},
 };
 constexpr std::string_view kStatusPrefix = "status_";
 

@@ -30,6 +30,11 @@ enum class RankFaultKind {
   wrong_shape,  // its first matrix has half of its rows
   stray,        // another file besides, with other values
   no_index,     // rank 0: no index
+  // Rank 0 of a trainer of adapters.
+  wrong_prefix,     // names that belong to no module of the base
+  wrong_rank,       // the config says another rank than the tensors have
+  modules_to_save,  // a whole lm_head besides
+  dora,             // magnitude vectors besides
 };
 
 struct RankFault {

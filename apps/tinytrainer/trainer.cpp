@@ -7,6 +7,7 @@
 
 #include "tinyengine/engine/reply.hpp"
 #include "tinyengine/model/checkpoint.hpp"
+#include "tinytrainer/adapter_save.hpp"
 
 namespace weighlock::tiny {
 namespace {
@@ -303,7 +304,7 @@ void Trainer::write_all(std::vector<std::shared_ptr<Save>> group) {
   ++saves_;
   const auto collective = std::make_shared<Collective>();
   collective->members = std::move(group);
-  collective->parts = split_shards(model_.tensors(), ranks_.size());
+  if (!settings_.adapter) collective->parts = split_shards(model_.tensors(), ranks_.size());
   collective->writing = collective->members.size();
   for (const auto& entry : collective->members) {
     const auto status = std::make_shared<Status>();
@@ -319,15 +320,25 @@ void Trainer::write_all(std::vector<std::shared_ptr<Save>> group) {
       loop_.post(done);
       continue;
     }
-    const RankFaultKind kind = entry->fault ? entry->fault->kind : RankFaultKind::slow;
-    const auto job = [collective, entry, status, kind, shape = model_.shape()] {
-      *status = write_shard(entry->path, shape, collective->parts, entry->rank, kind);
-    };
+    const auto job = [status, write = writer(*entry, collective)] { *status = write(); };
     const Milliseconds delay = entry->has(RankFaultKind::slow) ? entry->fault->delay : Milliseconds{0};
     loop_.after(delay, [this, token = std::weak_ptr(token_), job, done] {
       if (!token.expired()) pool_.run(job, done);
     });
   }
+}
+
+// What the rank does on the pool.
+std::function<Status()> Trainer::writer(const Save& entry, const std::shared_ptr<Collective>& collective) const {
+  const RankFaultKind kind = entry.fault ? entry.fault->kind : RankFaultKind::slow;
+  if (!settings_.adapter) {
+    return [collective, path = entry.path, rank = entry.rank, kind, shape = model_.shape()] {
+      return write_shard(path, shape, collective->parts, rank, kind);
+    };
+  }
+  if (entry.rank != 0) return [] { return Status{}; };
+  return [path = entry.path, shape = model_.shape(), config = *settings_.adapter, seed = settings_.seed,
+          step = model_.step(), kind] { return write_trained_adapter(path, shape, config, seed, step, kind); };
 }
 
 void Trainer::wrote(const std::shared_ptr<Collective>& collective, const std::shared_ptr<Save>& entry,

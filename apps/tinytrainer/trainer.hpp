@@ -1,8 +1,9 @@
 // The ranks of a small trainer, one URL each, that speak AReaL's training worker API (contracts/areal.md 2.1).
 //
 // POST /save is a collective: nobody writes or answers before every rank was called. Each rank writes its own shard,
-// rank 0 the index and the model files too; a last barrier lets all answer together. A rank that fails leaves the
-// others waiting, as AReaL's do, until `collective_timeout`. A caller that gives up cancels nothing.
+// rank 0 the index and the model files too (or, of adapters, rank 0 all); a last barrier lets all answer together. A
+// rank that fails leaves the others waiting, as AReaL's do, until `collective_timeout`. A caller that gives up cancels
+// nothing.
 //
 //   GET  /health, /topology     POST /set_version, /step {"count":1}
 //   POST /_tiny/faults, DELETE /_tiny/faults    of this rank (rank_fault.hpp)
@@ -12,6 +13,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "tinyengine/engine/request_log.hpp"
+#include "tinyengine/model/adapter.hpp"
 #include "tinytrainer/rank_fault.hpp"
 #include "tinytrainer/trained_model.hpp"
 #include "weighlock/net/server.hpp"
@@ -41,6 +44,8 @@ struct TrainerSettings {
   bool step_on_save = true;  // train one step before each collective save
   Pairing pairing = Pairing::path;
   Milliseconds collective_timeout{0};  // 0: for ever
+  // Saves are LoRA adapters of this kind, written by rank 0 alone; none: whole models.
+  std::optional<AdapterConfig> adapter = std::nullopt;
 };
 
 class Trainer {
@@ -79,6 +84,7 @@ class Trainer {
   void start_collectives();
   std::optional<std::vector<std::shared_ptr<Save>>> next_group();
   void write_all(std::vector<std::shared_ptr<Save>> group);
+  std::function<Status()> writer(const Save& entry, const std::shared_ptr<Collective>& collective) const;
   void wrote(const std::shared_ptr<Collective>& collective, const std::shared_ptr<Save>& entry, const Status& status);
   void answer(const Save& entry, HttpResponse response);
   void answer_saved(const Save& entry);

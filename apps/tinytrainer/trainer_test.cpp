@@ -223,5 +223,54 @@ TEST_F(TrainerTest, the_log_tells_what_was_asked_and_answered) {
   EXPECT_EQ(log.text("/0/status"), "200");
 }
 
+class AdapterTrainerTest : public TrainerTest {
+ protected:
+  void SetUp() override {
+    TrainerSettings settings;
+    settings.adapter = AdapterConfig{};
+    start(settings);
+  }
+  std::shared_ptr<const Adapter> saved(const std::string& name) {
+    for (const Answer& answer : save(name)) EXPECT_EQ(answer.status, 200) << answer.body;
+    const AdapterContent content = read_adapter(root / name, ModelShape{}, AdapterNames::exact);
+    EXPECT_NE(content.adapter, nullptr) << content.failure.text;
+    return content.adapter ? content.adapter : std::make_shared<Adapter>();
+  }
+};
+
+TEST_F(AdapterTrainerTest, saves_are_adapters_that_differ_with_each_step_and_hold_nothing_else) {
+  const auto first = saved("a1"), second = saved("a2");
+  EXPECT_EQ(first->modules.size(), 2 * ModelShape{}.layers);
+  EXPECT_TRUE(first->unplaced.empty());
+  EXPECT_FALSE(first->other_ranks);
+  EXPECT_NE(first->sha256, second->sha256);
+  std::set<std::string> files;
+  for (const auto& entry : fs::directory_iterator(root / "a1")) files.insert(entry.path().filename().string());
+  EXPECT_EQ(files, (std::set<std::string>{"adapter_config.json", "adapter_model.safetensors"}));
+}
+
+TEST_F(AdapterTrainerTest, damaged_adapters_are_saved_and_called_a_success) {
+  set(0, R"({"fault":"wrong_prefix"})");
+  EXPECT_TRUE(saved("prefix")->modules.empty());
+  set(0, R"({"fault":"wrong_rank"})");
+  EXPECT_TRUE(saved("rank")->other_ranks);
+  set(0, R"({"fault":"modules_to_save"})");
+  const auto whole = saved("whole");
+  EXPECT_EQ(whole->config.modules_to_save, std::vector<std::string>{"lm_head"});
+  EXPECT_EQ(whole->unplaced, std::vector<std::string>{"base_model.model.lm_head.weight"});
+  set(0, R"({"fault":"dora"})");
+  EXPECT_TRUE(saved("dora")->config.dora);
+  set(0, R"({"fault":"partial"})");
+  EXPECT_EQ(saved("partial")->modules.size(), ModelShape{}.layers);
+  set(0, R"({"fault":"wrong_shape"})");
+  EXPECT_EQ(saved("shape")->unplaced.size(), 1U);
+  set(0, R"({"fault":"truncated"})");
+  for (const Answer& answer : save("cut")) EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(read_adapter(root / "cut", ModelShape{}, AdapterNames::exact).adapter, nullptr);
+  set(0, R"({"fault":"silent"})");
+  for (const Answer& answer : save("none")) EXPECT_EQ(answer.status, 200);
+  EXPECT_FALSE(fs::exists(root / "none/adapter_model.safetensors"));
+}
+
 }  // namespace
 }  // namespace weighlock::tiny

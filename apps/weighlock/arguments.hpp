@@ -103,7 +103,8 @@ struct Ended {
 // What parsing needs of the world.
 struct Surroundings {
   config::Environment environment;
-  std::vector<std::string> variables;  // "NAME=value"
+  std::vector<std::string> variables;      // "NAME=value"
+  std::vector<std::string> own_addresses;  // of this host's interfaces
 };
 
 // `arguments` without the program's name.

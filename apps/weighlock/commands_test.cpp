@@ -125,6 +125,16 @@ TEST_F(Commands, status_shows_every_worker_with_version_cause_and_remedy) {
   EXPECT_TRUE(out_.str().starts_with(R"({"items":[{"pair":{"name":"actor")")) << out_.str();
 }
 
+TEST_F(Commands, status_says_what_a_pairs_policy_does_not_promise) {
+  std::string pair = kPair;
+  pair.insert(pair.size() - 1, R"(,"not_promised":["pause=caller: it is the caller's"])");
+  gateway_.script("GET /v1/pairs/actor", 200, pair);
+  gateway_.script("GET /v1/pairs/actor/workers", 200, kWorkers);
+  EXPECT_EQ(run({"status", "actor"}), 0);
+  EXPECT_NE(out_.str().find("\nnot promised with pause=caller: it is the caller's\nWORKER"), std::string::npos)
+      << out_.str();
+}
+
 TEST_F(Commands, history_lists_updates_and_shows_one_in_full) {
   gateway_.script("GET /v1/pairs/actor/updates", 200,
                   R"({"items":[)" + update_body("succeeded", "resuming") + R"(],"next":null})");

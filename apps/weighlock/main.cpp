@@ -1,5 +1,8 @@
 // The program `weighlock`: the process around run.hpp.
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -28,6 +31,22 @@ std::string address_of(const std::string& host) {
   return failed == 0 ? text : host;
 }
 
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> out;
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return out;
+  for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
+    if (!at->ifa_addr || (at->ifa_flags & IFF_UP) == 0) continue;
+    const int family = at->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    char text[NI_MAXHOST] = "";
+    if (getnameinfo(at->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) out.emplace_back(text);
+  }
+  freeifaddrs(first);
+  return out;
+}
+
 int serve(const config::ServeOptions& given) {
   config::ServeOptions options = given;
   options.host = address_of(options.host);
@@ -43,6 +62,7 @@ int main(int argc, char** argv) {
     return value ? std::optional<std::string>(value) : std::nullopt;
   };
   for (char** variable = environ; *variable; ++variable) surroundings.variables.emplace_back(*variable);
+  surroundings.own_addresses = own_addresses();
   cli::Terminal terminal{std::cout, std::cerr, isatty(STDERR_FILENO) == 1};
   const int exit_code =
       cli::run(std::vector<std::string>(argv + 1, argv + argc), surroundings, terminal, serve, run_finish);

@@ -125,7 +125,8 @@ Parsed parse_serve(const Call& call) {
   if (!extras.empty() && !loaded->options.compat) return parser.unexpected(extras.front());
   for (const std::string& extra : extras)
     loaded->warnings.push_back(fmt::format("unknown argument '{}' is ignored", extra));
-  if (Status ok = config::admissible(loaded->options, call.surroundings.environment); !ok)
+  if (Status ok = config::admissible(loaded->options, call.surroundings.environment, call.surroundings.own_addresses);
+      !ok)
     return parser.mistake(ok.error());
   return Command(ServeArguments{std::move(*loaded)});
 }
@@ -172,7 +173,8 @@ Parsed parse_config(const Call& call) {
   Result<config::Loaded> loaded = flags.load(call.surroundings, false);
   if (!loaded) return parser.mistake(loaded.error());
   if (what == "check") {
-    if (Status ok = config::admissible(loaded->options, call.surroundings.environment); !ok)
+    if (Status ok = config::admissible(loaded->options, call.surroundings.environment, call.surroundings.own_addresses);
+        !ok)
       return parser.mistake(ok.error());
   }
   return Command(ConfigArguments{std::move(*loaded), what == "check", parser.json});

@@ -41,6 +41,7 @@ struct ConnectFlags {
   std::string pair, save_path, save_trigger = "all";
   std::vector<std::string> workers, trainers, set;
   std::string worker_key_env, worker_key_file, worker_api_key_env, worker_api_key_file;
+  std::string lora_name, lora_keep;
   bool external = false;
   bool new_lineage = false;
 };
@@ -62,6 +63,19 @@ Result<json::object> credentials(const ConnectFlags& flags) {
   return out;
 }
 
+// null, or {"name", "keep"}.
+Result<json::value> lora(const ConnectFlags& flags) {
+  if (flags.lora_name.empty() && flags.lora_keep.empty()) return json::value(nullptr);
+  if (flags.lora_name.empty()) return bad("--lora-keep needs --lora-name: it says how many adapters stay loaded");
+  json::object out{{"name", flags.lora_name}};
+  if (!flags.lora_keep.empty()) {
+    Result<std::int64_t> keep = parse_count("--lora-keep", flags.lora_keep);
+    if (!keep) return std::move(keep).error();
+    out["keep"] = *keep;
+  }
+  return json::value(std::move(out));
+}
+
 Result<json::object> pair_spec(const ConnectFlags& flags) {
   if (Status ok = check_pair_name(flags.pair); !ok) return std::move(ok).error();
   if (Status ok = check_directory("--save-path", flags.save_path); !ok) return std::move(ok).error();
@@ -74,6 +88,9 @@ Result<json::object> pair_spec(const ConnectFlags& flags) {
     return bad(fmt::format("--save-trigger: '{}' is neither all nor rank0", flags.save_trigger));
   Result<json::object> keys = credentials(flags);
   if (!keys) return std::move(keys).error();
+
+  Result<json::value> adapters = lora(flags);
+  if (!adapters) return std::move(adapters).error();
 
   std::set<std::string> seen;
   json::array workers, trainers;
@@ -99,6 +116,7 @@ Result<json::object> pair_spec(const ConnectFlags& flags) {
   json::object spec{{"mode", "disk"}, {"save_path", flags.save_path}};
   spec["trainers"] = std::move(trainer);
   spec["workers"] = std::move(workers);
+  if (!adapters->is_null()) spec["lora"] = *std::move(adapters);
   if (!policy.empty()) spec["settings"] = std::move(policy);
   if (flags.new_lineage) spec["new_lineage"] = true;
   return spec;
@@ -126,6 +144,9 @@ Parsed parse_connect(const Call& call) {
                "the trainer begins again: its version numbers may be below those committed so far");
   app.add_option("--save-trigger", flags.save_trigger, "all: /save goes to every rank; rank0: to the first only")
       ->type_name("all|rank0");
+  app.add_option("--lora-name", flags.lora_name, "the versions are LoRA adapters, loaded as NAME-v1, NAME-v2, ...")
+      ->type_name("NAME");
+  app.add_option("--lora-keep", flags.lora_keep, "how many of them stay loaded (0: all)")->type_name("N");
   app.add_option("--worker-key-env", flags.worker_key_env,
                  "the gateway's environment variable with the workers' admin key")
       ->type_name("NAME");

@@ -56,7 +56,8 @@ TEST(Parse, an_unknown_command_or_flag_gets_a_suggestion) {
 }
 
 TEST(Parse, help_and_version_end_with_0_and_every_help_has_an_example) {
-  for (const char* command : {"serve", "connect", "update", "status", "history", "watch", "ckpt", "config", "demo"}) {
+  for (const char* command :
+       {"serve", "finish", "connect", "update", "status", "history", "watch", "ckpt", "config", "demo"}) {
     const auto parsed = parse({command, "--help"}, surroundings());
     ASSERT_TRUE(std::holds_alternative<Ended>(parsed)) << command;
     EXPECT_EQ(std::get<Ended>(parsed).exit_code, 0);
@@ -66,6 +67,17 @@ TEST(Parse, help_and_version_end_with_0_and_every_help_has_an_example) {
   EXPECT_TRUE(std::get<Ended>(version).text.starts_with("weighlock 0."));
   EXPECT_EQ(std::get<Ended>(parse({"--help"}, surroundings())).exit_code, 0);
   EXPECT_EQ(std::get<Ended>(parse({}, surroundings())).exit_code, 2);
+}
+
+TEST(Parse, finish_takes_the_gateways_own_settings_and_a_wait) {
+  const auto finish = accepted<FinishArguments>({"finish", "--state-dir", "/var/lib/w", "--wait", "2.5", "--json"});
+  EXPECT_EQ(finish.loaded.options.state_dir, "/var/lib/w");
+  EXPECT_EQ(finish.wait_s, 2.5);
+  EXPECT_TRUE(finish.json);
+  EXPECT_EQ(accepted<FinishArguments>({"finish"}).wait_s, 10);
+  EXPECT_EQ(mistake({"finish", "--wait", "soon"}).substr(0, 24), "weighlock finish: --wait");
+  EXPECT_EQ(mistake({"finish", "--stat-dir", "/x"}),
+            "weighlock finish: unknown flag '--stat-dir'; did you mean '--state-dir'?");
 }
 
 TEST(Parse, an_update_is_checked_before_anything_is_sent) {
@@ -110,6 +122,18 @@ TEST(Parse, connect_makes_the_body_of_the_api) {
 TEST(Parse, connect_asks_for_a_new_lineage_only_when_told_to) {
   EXPECT_FALSE(accepted<ConnectArguments>(kConnect).spec.contains("new_lineage"));
   EXPECT_TRUE(accepted<ConnectArguments>(with(kConnect, {"--new-lineage"})).spec.at("new_lineage").as_bool());
+}
+
+TEST(Parse, connect_names_the_adapters_of_a_lora_pair) {
+  EXPECT_EQ(accepted<ConnectArguments>(kConnect).spec.if_contains("lora"), nullptr);
+  const auto connect = accepted<ConnectArguments>(with(kConnect, {"--lora-name", "policy", "--lora-keep", "3"}));
+  EXPECT_EQ(json::serialize(connect.spec.at("lora")), R"({"name":"policy","keep":3})");
+  EXPECT_EQ(json::serialize(accepted<ConnectArguments>(with(kConnect, {"--lora-name", "policy"})).spec.at("lora")),
+            R"({"name":"policy"})");
+  EXPECT_EQ(mistake(with(kConnect, {"--lora-keep", "3"})),
+            "weighlock connect: --lora-keep needs --lora-name: it says how many adapters stay loaded");
+  EXPECT_EQ(mistake(with(kConnect, {"--lora-name", "policy", "--lora-keep", "-1"})),
+            "weighlock connect: --lora-keep: '-1' isn't a whole number of 0 or more");
 }
 
 TEST(Parse, connect_refuses_what_the_gateway_would) {
@@ -176,6 +200,12 @@ TEST(ParseServe, the_bare_command_is_refused_for_its_public_key) {
   EXPECT_NE(mistake({"serve"}).find("AREAL_ALLOW_DEFAULT_ADMIN_KEY=1"), std::string::npos);
   EXPECT_NE(mistake({"config", "check"}), "accepted");
   EXPECT_EQ(mistake({"config", "print"}), "accepted");
+}
+
+TEST(ParseServe, the_public_key_is_taken_where_nobody_can_come_from_outside) {
+  Surroundings alone = surroundings();
+  alone.own_addresses = {"127.0.0.1", "::1"};
+  EXPECT_EQ(accepted<ServeArguments>({"serve"}, alone).loaded.options.host, "0.0.0.0");
 }
 
 TEST(ParseServe, unknown_flags_are_refused_but_in_the_compatible_way_of_starting) {

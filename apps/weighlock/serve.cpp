@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -62,6 +63,14 @@ GatewaySettings gateway_settings(const config::ServeOptions& options) {
 
 namespace {
 
+// For whoever started the program: the one line on stdout, whatever the log's level, once requests are answered. With
+// `--port 0` nobody else knows the port.
+void tell_address(const std::string& host, int port) {
+  const std::string authority = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  std::printf("listening http://%s:%d\n", authority.c_str(), port);
+  std::fflush(stdout);
+}
+
 int fail(const Error& error) {
   log_error("{}", error.text());
   log_flush(Milliseconds(1000));
@@ -108,6 +117,7 @@ class Server {
     gateway_ = *std::move(made);
     if (Status done = gateway_->listen(); !done) return done;
     log_info("listening on {}:{}", options_.host, gateway_->port());
+    tell_address(options_.host, gateway_->port());
     return {};
   }
 

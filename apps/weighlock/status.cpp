@@ -19,6 +19,8 @@ std::string pair_text(const client::Pair& pair, const std::vector<client::Worker
   if (pair.workers_quarantined > 0) text += fmt::format(", {} quarantined", pair.workers_quarantined);
   if (!pair.rollback.empty()) text += fmt::format(", rollback {}", pair.rollback);
   text += "\n";
+  for (const std::string& sentence : pair.not_promised)
+    text += fmt::format("not promised with {}\n", one_line(sentence));
   std::vector<std::vector<std::string>> rows;
   std::string remedies;
   for (const client::Worker& worker : workers) {

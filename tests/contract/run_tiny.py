@@ -21,6 +21,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "real"))
+import make_adapters  # noqa: E402
 import make_models  # noqa: E402
 
 DIALECTS = ("sglang", "vllm")
@@ -38,10 +39,12 @@ SKIPPED = {
         "HarmlessHeal.empty_checkpoint_leaves_a_healthy_vllm_as_it_is",
         "Lethal.wrong_shape_needs_a_new_process_of_vllm",
         "Lethal.touched_vllm_dies_of_the_first_request_when_it_is_resumed",
+        "LethalAdapter.whose_directory_is_gone_kills_vllm_when_it_has_left_the_cache",
     },
     "vllm": {
         "Damage/Harmless.damaged_directory_is_told_as_the_table_says_and_a_good_one_heals/shape",
         "Lethal.truncated_file_kills_sglang_and_the_outcome_is_unknown",
+        "LethalAdapter.with_other_ranks_than_its_config_says_kills_sglang_with_the_first_request",
     },
 }
 
@@ -65,6 +68,7 @@ class Engines:
     def __init__(self, program, dialect, count, model, log):
         self.urls, self.lines, self.log = [], queue.Queue(), log
         command = [program, "--model", model, "--served-model-name", "policy", "--step-ms", STEP_MS, "--time-scale", TIME_SCALE]
+        command += ["--max-lora-rank", "16", "--max-cpu-loras", "4"]
         with open(log, "w", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
                 command + ["--engine", f"{dialect}:0"] * count, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -181,6 +185,8 @@ def run(args, folder):
     for name in make_models.VARIANTS:
         if not name.startswith("big"):
             make_models.make(models, name)
+    for name in make_adapters.VARIANTS:
+        make_adapters.make(models, name)
     print(f"{time.monotonic() - began:7.1f} s  ok      models", flush=True)
     fleets, failed = [], 0
     try:

@@ -178,18 +178,19 @@ void Scenario::bring_to(const std::string& model) {
   ASSERT_TRUE(resumed.ok()) << told(resumed);
 }
 
-std::unique_ptr<Wire::Call> Scenario::begin_generation(int tokens) {
+std::unique_ptr<Wire::Call> Scenario::begin_generation(int tokens, const std::string& adapter) {
   const json::array prompt{5, 40, 77};
   HttpRequest request{"POST", "", {{"Content-Type", "application/json"}}, ""};
   if (is(DialectKind::sglang)) {
     request.target = "/generate";
-    request.body = json::serialize(
-        json::object{{"input_ids", prompt},
-                     {"sampling_params", {{"max_new_tokens", tokens}, {"temperature", 0.0}, {"ignore_eos", true}}},
-                     {"return_logprob", true}});
+    json::object body{{"input_ids", prompt},
+                      {"sampling_params", {{"max_new_tokens", tokens}, {"temperature", 0.0}, {"ignore_eos", true}}},
+                      {"return_logprob", true}};
+    if (!adapter.empty()) body["lora_path"] = adapter;
+    request.body = json::serialize(body);
   } else {
     request.target = "/v1/completions";
-    request.body = json::serialize(json::object{{"model", "policy"},
+    request.body = json::serialize(json::object{{"model", adapter.empty() ? "policy" : adapter},
                                                 {"prompt", prompt},
                                                 {"max_tokens", tokens},
                                                 {"temperature", 0.0},
@@ -216,15 +217,15 @@ Generation Scenario::read_generation(const HttpResult& result) const {
   return out;
 }
 
-Generation Scenario::fingerprint() {
+Generation Scenario::fingerprint(const std::string& adapter) {
   const Outcome flushed = flush();
   EXPECT_TRUE(flushed.ok()) << told(flushed);
-  return read_generation(begin_generation(4)->wait());
+  return read_generation(begin_generation(4, adapter)->wait());
 }
 
-std::unique_ptr<Wire::Call> Scenario::begin_running(int tokens) {
+std::unique_ptr<Wire::Call> Scenario::begin_running(int tokens, const std::string& adapter) {
   for (int i = 0; i < 20; ++i) {
-    auto generation = begin_generation(tokens);
+    auto generation = begin_generation(tokens, adapter);
     // The flush is refused while a request runs; that is the only sign that both dialects give.
     while (!generation->wait(Milliseconds(0))) {
       if (!flush().ok()) return generation;

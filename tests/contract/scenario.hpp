@@ -63,13 +63,14 @@ class Scenario : public testing::Test {
   // Pause, heal_to, resume.
   void bring_to(const std::string& model);
 
-  std::unique_ptr<Wire::Call> begin_generation(int tokens);
+  // By the base, or by the adapter that is named.
+  std::unique_ptr<Wire::Call> begin_generation(int tokens, const std::string& adapter = "");
   Generation read_generation(const HttpResult& result) const;
   // Four tokens of a fixed prompt, from empty caches: the same for the same weights, different for others.
-  Generation fingerprint();
+  Generation fingerprint(const std::string& adapter = "");
   // A generation that the engine was seen to run. One that ended before it was seen is begun again: engines are fast,
   // and machines busy. Null, and a failure, if none is ever seen.
-  std::unique_ptr<Wire::Call> begin_running(int tokens);
+  std::unique_ptr<Wire::Call> begin_running(int tokens, const std::string& adapter = "");
 
   // What the contract leaves open: printed, and kept in the test's XML.
   void measured(const std::string& what, const std::string& value);

@@ -139,6 +139,12 @@ void Clients::act(const ClientAction& action) {
     case ClientActionKind::pause_first:
       pause_first(action.pair);
       break;
+    case ClientActionKind::continue_all: {
+      std::vector<std::string> urls;
+      for (const protocol::WorkerSpec& worker : scenario_.pairs[action.pair].workers) urls.push_back(worker.url);
+      continue_all(urls);
+      break;
+    }
     case ClientActionKind::shutdown:
       trace_.line("shutdown");
       shut_down_ = true;

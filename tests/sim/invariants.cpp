@@ -69,6 +69,7 @@ void Invariants::before_effect(const protocol::Effect& effect) {
 }
 
 void Invariants::gateway_died(const std::vector<Record>& journal) {
+  gateway_died_ = true;
   pairs_.clear();  // what a step had done and the disk never saw didn't happen
   for (const Record& record : journal) {
     if (record.kind == RecordKind::pair_removed) pairs_.erase(record.pair);

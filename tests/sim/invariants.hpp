@@ -88,6 +88,7 @@ class Invariants {
   void check_canary(const protocol::Call& call, const protocol::Update& update);
   void check_window(const protocol::Call& call, const protocol::Update& update) const;
   void check_pause_policy(const protocol::Call& call) const;
+  void check_watch(const protocol::Call& call) const;
   void check_resume(const protocol::Call& call, const Book& book);
   void check_owner(const protocol::Call& call);
   void on_cancel(protocol::CallId call);
@@ -115,6 +116,7 @@ class Invariants {
   void check_outcome(const protocol::Update& update);
   void check_quorum_at_end(const protocol::Update& update);
   void check_targets_at_end(const protocol::Update& update);
+  std::string unsettled_watch(const protocol::Worker& worker) const;
   std::string unsettled_worker(const protocol::Worker& worker) const;
   std::string unsettled_calm(const std::string& pair) const;
   std::string unsettled_clients() const;
@@ -145,6 +147,7 @@ class Invariants {
   };
   std::map<protocol::CallId, Save> saves_;
   bool stopped_ = false;
+  bool gateway_died_ = false;
 };
 
 bool changes_weights(OperationKind kind);

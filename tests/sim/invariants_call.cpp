@@ -96,6 +96,7 @@ void Invariants::check_intent(const protocol::Call& call) {
     throw Violation{6, fmt::format("{} of {} has no durable intent", name(call.operation.kind), call.worker)};
   }
   const auto update = state().updates.find(call.update);
+  if (call.update.empty()) return check_watch(call);
   const bool leave = update != state().updates.end() && update->second.kind == protocol::UpdateKind::leave;
   if (call.operation.kind == OperationKind::pause && !leave && target_records_.count(call.update) == 0) {
     throw Violation{6, fmt::format("{} is paused before its update's targets are durable", call.worker)};
@@ -152,6 +153,21 @@ void Invariants::check_window(const protocol::Call& call, const protocol::Update
   if (loading > update.policy.load_window) {
     throw Violation{0, fmt::format("{} loads at once, the window is {}", loading, update.policy.load_window)};
   }
+}
+
+// Between updates only what may not serve is paused, and nothing else is done to anybody.
+void Invariants::check_watch(const protocol::Call& call) const {
+  const auto worker = state().workers.find(call.worker);
+  const bool out = worker != state().workers.end() && worker->second.state == protocol::WorkerState::quarantined;
+  if (call.operation.kind != OperationKind::pause || !out)
+    throw Violation{0, fmt::format("{} of {} outside of any update", name(call.operation.kind), call.worker)};
+  const auto pair = state().pairs.find(worker->second.pair);
+  if (pair == state().pairs.end()) return;
+  if (pair->second.spec.policy.pause == protocol::PauseOwner::caller)
+    throw Violation{0, fmt::format("{} is paused although the caller pauses", call.worker)};
+  const auto active = state().updates.find(pair->second.active);
+  if (active != state().updates.end() && active->second.targets.count(call.worker) > 0)
+    throw Violation{5, fmt::format("{} is paused by the watch while update {} has it", call.worker, active->first)};
 }
 
 // Engines serve while the trainers save; a caller who pauses by itself is left to it.

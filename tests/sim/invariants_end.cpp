@@ -81,7 +81,28 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
   }
 }
 
+// A quarantined worker stays paused, whoever continues it. One may run: its weights are the committed ones or those
+// that it started with. So may one of another process or with somebody's label, which isn't ours to stop, and one to
+// which nothing may be sent before an earlier call has ended.
+std::string Invariants::unsettled_watch(const protocol::Worker& worker) const {
+  const EngineTruth& real = truth(worker.url);
+  const auto pair = state().pairs.find(worker.pair);
+  if (worker.state != WorkerState::quarantined || pair == state().pairs.end() || stopped_) return "";
+  if (pair->second.spec.policy.pause == protocol::PauseOwner::caller) return "";
+  if (!comparable(worker) || real.paused) return "";
+  const auto book = books_.find(worker.url);
+  if (book == books_.end() || !book->second.unresolved.empty()) return "";
+  if (gateway_died_ && !worker.earlier.empty()) return "";  // an intent whose call was never sent; only we know that
+  const auto& committed = pair->second.committed;
+  const std::int64_t good = committed ? content_of(committed->directory) : book->second.baseline;
+  const bool known = real.content == good || real.content == kStartContent || !book->second.loaded_by_us;
+  if (!real.torn && !real.poisoned && known) return "";
+  return fmt::format("{} is quarantined, and runs with weights {}{}", worker.url, real.content,
+                     real.torn || real.poisoned ? ", torn" : "");
+}
+
 std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
+  if (std::string why = unsettled_watch(worker); !why.empty()) return why;
   const EngineTruth& real = truth(worker.url);
   if (!real.alive || !real.paused || real.foreign_paused) return "";
   const bool named = worker.state == WorkerState::quarantined || worker.state == WorkerState::abandoned ||

@@ -110,6 +110,7 @@ Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreS
     if (random.chance(250)) policy.evidence = Evidence::probe;
   }
   policy.allow_layout_change = random.chance(150);
+  policy.keep_versions = static_cast<int>(random.between(1, 3));
   policy.coalesce = random.chance(200);
   policy.straggler_min = Milliseconds{2'000};
   policy.deadlines.save = Milliseconds{60'000};
@@ -172,6 +173,7 @@ ClientActionKind draw_action(Random& random) {
   if (roll < 91) return ClientActionKind::reconnect;
   if (roll < 93) return ClientActionKind::remove;
   if (roll < 95) return ClientActionKind::steal_worker;
+  if (roll < 97) return ClientActionKind::continue_all;
   return ClientActionKind::pause_first;
 }
 

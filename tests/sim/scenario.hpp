@@ -23,6 +23,7 @@ enum class ClientActionKind {
   remove,
   steal_worker,
   pause_first,
+  continue_all,
   shutdown,
 };
 

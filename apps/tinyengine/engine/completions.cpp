@@ -109,6 +109,7 @@ Result<TextRequest> parse_generate(const json::value& body, const ModelShape& sh
   request.generation.tokens_max = read_count(parameters, "max_new_tokens", 128, shape.positions_max);
   request.generation.ignore_end = find_bool(parameters, "ignore_eos").value_or(false);
   request.generation.id = find_string(body, "rid").value_or("");
+  request.adapter = find_string(body, "lora_path").value_or("");
   request.generation.top_count = read_count(body, "top_logprobs_num", 0, kTopMax);
   request.stream = find_bool(body, "stream").value_or(false);
   request.want_logprobs = find_bool(body, "return_logprob").value_or(false);
@@ -131,6 +132,7 @@ Result<TextRequest> parse_completion(const json::value& body, const ModelShape& 
   request.stream = find_bool(body, "stream").value_or(false);
   request.echo = find_bool(body, "echo").value_or(false);
   request.model = find_string(body, "model").value_or("");
+  request.adapter = find_string(body, "lora_path").value_or("");
   if (const auto count = find_int(body, "logprobs")) {
     request.want_logprobs = true;
     request.generation.top_count =

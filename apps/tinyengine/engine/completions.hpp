@@ -18,7 +18,8 @@ struct TextRequest {
   bool want_logprobs = false;
   bool want_prompt_logprobs = false;
   bool echo = false;
-  std::string model;  // /v1/completions
+  std::string model;    // /v1/completions
+  std::string adapter;  // SGLang's "lora_path": a name; "" for the base
 };
 
 // `shape` bounds the token ids and the length.

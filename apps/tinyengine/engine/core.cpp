@@ -101,7 +101,7 @@ void Core::admit() {
     // wanted.
     const std::size_t limit =
         std::min(tokens.size() - 1, generation->request.prompt_logprobs_from.value_or(tokens.size()));
-    generation->cache = prefixes_.find(tokens, limit, model_->shape());
+    generation->cache = prefixes_.find(tokens, generation->request.adapter.get(), limit, model_->shape());
     if (generation->retractions == 0) generation->cached_tokens = generation->cache.length;
     running_.push_back(generation);
   }
@@ -110,9 +110,11 @@ void Core::admit() {
 void Core::start_step() {
   busy_ = true;
   const auto started = std::chrono::steady_clock::now();
+  std::vector<std::shared_ptr<const Llama>> models;
+  for (const auto& generation : running_) models.push_back(model_for(generation->request.adapter));
   pool_.run(
-      [batch = running_, model = model_, label = label_] {
-        for (const auto& generation : batch) generation->advance(*model, label, kPrefillTokensMax);
+      [batch = running_, models = std::move(models), label = label_] {
+        for (std::size_t i = 0; i < batch.size(); ++i) batch[i]->advance(*models[i], label, kPrefillTokensMax);
       },
       [self = weak_from_this(), started] {
         const auto core = self.lock();
@@ -133,6 +135,16 @@ void Core::start_step() {
       });
 }
 
+std::shared_ptr<const Llama> Core::model_for(const std::shared_ptr<const ServedAdapter>& adapter) {
+  if (!adapter) return model_;
+  std::erase_if(merged_, [this](const Merged& one) { return one.base != model_ || one.adapter.expired(); });
+  for (const Merged& one : merged_) {
+    if (one.adapter.lock() == adapter) return one.model;
+  }
+  merged_.push_back({model_, adapter, merged(*model_, *adapter->adapter)});
+  return merged_.back().model;
+}
+
 void Core::end_step() {
   busy_ = false;
   for (const auto& generation : std::vector(running_)) {
@@ -146,7 +158,8 @@ void Core::end_step() {
 }
 
 void Core::end(const std::shared_ptr<Generation>& generation, Finish finish) {
-  if (finish != Finish::died) prefixes_.keep(generation->tokens(), std::move(generation->cache));
+  if (finish != Finish::died)
+    prefixes_.keep(generation->tokens(), generation->request.adapter, std::move(generation->cache));
   if (const auto on_end = std::exchange(generation->on_end, {})) on_end(*generation, finish);
   generation->on_token = {};
 }
@@ -192,19 +205,23 @@ void Core::load(Milliseconds delay, std::string directory, Loader loader, std::f
   const auto job = [report, loader = std::move(loader), model = model_, dirt = dirt_] {
     *report = loader(*model, dirt);
   };
-  const auto finish = [self = weak_from_this(), report, directory = std::move(directory), then = std::move(then)] {
+  run(delay, job, [this, report, directory = std::move(directory), then = std::move(then)] {
+    model_ = report->model;
+    dirt_ = report->dirt;
+    if (report->ok) directory_ = directory;
+    then(*report);
+  });
+}
+
+void Core::run(Milliseconds delay, std::function<void()> job, std::function<void()> then) {
+  const auto finish = [self = weak_from_this(), then = std::move(then)] {
     const auto core = self.lock();
     if (!core || core->dead_) return;
-    core->when_thawed([self, report, directory, then] {
-      const auto thawed = self.lock();
-      if (!thawed || thawed->dead_) return;
-      thawed->model_ = report->model;
-      thawed->dirt_ = report->dirt;
-      if (report->ok) thawed->directory_ = directory;
-      then(*report);
+    core->when_thawed([self, then] {
+      if (const auto thawed = self.lock(); thawed && !thawed->dead_) then();
     });
   };
-  const auto start = [self = weak_from_this(), job, finish] {
+  const auto start = [self = weak_from_this(), job = std::move(job), finish] {
     if (const auto core = self.lock(); core && !core->dead_) core->pool_.run(job, finish);
   };
   if (delay.count() > 0) {

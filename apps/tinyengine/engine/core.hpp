@@ -56,6 +56,8 @@ class Core : public std::enable_shared_from_this<Core> {
   using Loader = std::function<LoadReport(const Llama&, const Dirt&)>;
   // Inside an operation: runs `loader` on the pool after `delay`, serves its model, then `then`.
   void load(Milliseconds delay, std::string directory, Loader loader, std::function<void(const LoadReport&)> then);
+  // Inside an operation: `job` on the pool after `delay`, then `then`, on the loop, unless the core died.
+  void run(Milliseconds delay, std::function<void()> job, std::function<void()> then);
   // Replaces the model outside of any directory (an engine's own "reset").
   void replace_model(std::shared_ptr<const Llama> model) { model_ = std::move(model); }
 
@@ -86,12 +88,21 @@ class Core : public std::enable_shared_from_this<Core> {
     std::function<void()> dropped;
   };
 
+  // An adapter in a base, merged when it is first needed: a new base has its adapters anew.
+  struct Merged {
+    std::shared_ptr<const Llama> base;
+    std::weak_ptr<const ServedAdapter> adapter;
+    std::shared_ptr<const Llama> model;
+  };
+
   void wake();  // goes on, from a fresh stack
   void go_on();
   void start_operation();
   void admit();
   void start_step();
   void end_step();
+  // The base that is served now with the adapter in it.
+  std::shared_ptr<const Llama> model_for(const std::shared_ptr<const ServedAdapter>& adapter);
   void end(const std::shared_ptr<Generation>& generation, Finish finish);
 
   Loop& loop_;
@@ -102,6 +113,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::string label_ = "default";
   Dirt dirt_;
   PrefixCache prefixes_;
+  std::vector<Merged> merged_;
   std::deque<Operation> operations_;
   std::deque<std::shared_ptr<Generation>> waiting_;
   std::vector<std::shared_ptr<Generation>> running_;

@@ -48,6 +48,10 @@ Status Engine::start() {
   FrontContext context{loop_, core_, settings_, start_time_, log_, [this](Milliseconds delay) { die_later(delay); }};
   front_ = settings_.dialect == DialectKind::sglang ? make_sglang_front(std::move(context))
                                                     : make_vllm_front(std::move(context));
+  if (Status started = front_->start(); !started) {
+    kill();
+    return started;
+  }
   return {};
 }
 
@@ -127,6 +131,7 @@ void Engine::handle(HttpRequest request, Responder responder) {
   call.log_number = log_.begin(loop_.now(), request, fault ? fault->word : "");
   call.request = std::move(request);
   if (fault && apply_fault(*fault, call, responder)) return;
+  if (fault) call.half_unload = fault->kind == FaultKind::half_unload;
   if (fault && front_->is_load(call)) {
     call.partial_load = fault->kind == FaultKind::partial_load;
     if (fault->kind == FaultKind::slow) {
@@ -263,6 +268,7 @@ json::object Engine::state() const {
   state["running"] = core_->running();
   state["waiting"] = core_->waiting();
   state["cached_prefixes"] = core_->cached_prefixes();
+  state["adapters"] = front_->adapters();
   return state;
 }
 

@@ -17,6 +17,7 @@ constexpr std::pair<std::string_view, FaultKind> kWords[] = {
     {"garbage", FaultKind::garbage},
     {"success_false", FaultKind::success_false},
     {"partial_load", FaultKind::partial_load},
+    {"half_unload", FaultKind::half_unload},
     {"die", FaultKind::die},
     {"die_after", FaultKind::die_after},
     {"slow", FaultKind::slow},

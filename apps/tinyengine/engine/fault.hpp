@@ -27,6 +27,7 @@ enum class FaultKind {
   success_false,  // not applied, 200 with success false
   garbage,        // not applied, 200 with a body that isn't what it should be
   partial_load,   // a load applies half of its tensors and reports success
+  half_unload,    // SGLang: an adapter's unload takes the name away and then fails
   die,            // the engine dies instead of applying
   die_after,      // applied, then it dies instead of answering
   slow,           // a load takes delay_ms longer, in its turn; any other call is applied, and answered delay_ms later

@@ -54,6 +54,16 @@ bool query_flag(std::string_view query, std::string_view name, bool fallback) {
   return word == "1" || word == "true" || word == "yes" || word == "on";
 }
 
+AdapterContent load_adapter(const std::string& directory, const ModelShape& shape, AdapterNames names, bool partial) {
+  AdapterContent content = read_adapter(directory, shape, names);
+  if (!partial || !content.adapter) return content;
+  auto half = std::make_shared<Adapter>(*content.adapter);
+  half->modules.erase(std::next(half->modules.begin(), static_cast<std::ptrdiff_t>(half->modules.size() / 2)),
+                      half->modules.end());
+  content.adapter = std::move(half);
+  return content;
+}
+
 Core::Loader make_loader(DialectKind dialect, LoadRequest request) {
   if (dialect == DialectKind::sglang) {
     return [request](const Llama& served, const Dirt&) { return load_as_sglang(served, request); };

@@ -87,10 +87,12 @@ void Generation::retract() {
   ++retractions;
 }
 
-KvCache PrefixCache::find(const std::vector<int>& tokens, std::size_t length_max, const ModelShape& shape) {
+KvCache PrefixCache::find(const std::vector<int>& tokens, const ServedAdapter* adapter, std::size_t length_max,
+                          const ModelShape& shape) {
   std::size_t best_length = 0;
   auto best = entries_.end();
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (entry->adapter.get() != adapter) continue;
     const std::size_t limit = std::min({tokens.size(), length_max, entry->cache.length});
     std::size_t common = 0;
     while (common < limit && entry->tokens[common] == tokens[common]) ++common;
@@ -103,14 +105,14 @@ KvCache PrefixCache::find(const std::vector<int>& tokens, std::size_t length_max
   return best == entries_.end() ? KvCache{} : best->cache.prefix(best_length, shape);
 }
 
-void PrefixCache::keep(std::vector<int> tokens, KvCache cache) {
+void PrefixCache::keep(std::vector<int> tokens, std::shared_ptr<const ServedAdapter> adapter, KvCache cache) {
   if (cache.length == 0) return;
   std::erase_if(entries_, [&](const Entry& entry) {  // an older computation of the same tokens is superseded
-    return entry.cache.length <= cache.length &&
+    return entry.adapter == adapter && entry.cache.length <= cache.length &&
            std::equal(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(entry.cache.length),
                       entry.tokens.begin());
   });
-  entries_.push_front({std::move(tokens), std::move(cache)});
+  entries_.push_front({std::move(tokens), std::move(adapter), std::move(cache)});
   if (entries_.size() > kEntriesMax) entries_.pop_back();
 }
 

@@ -13,13 +13,21 @@
 #include <utility>
 #include <vector>
 
-#include "tinyengine/model/llama.hpp"
+#include "tinyengine/model/adapter.hpp"
 
 namespace weighlock::tiny {
 
+// An adapter as one load brought it. Two loads of one directory are two of them.
+struct ServedAdapter {
+  std::string name;
+  std::string directory;
+  std::shared_ptr<const Adapter> adapter;
+};
+
 struct GenerationRequest {
   std::string id;
-  std::vector<int> prompt;  // not empty; every id inside the vocabulary
+  std::shared_ptr<const ServedAdapter> adapter;  // null: the base model
+  std::vector<int> prompt;                       // not empty; every id inside the vocabulary
   std::size_t tokens_max = 16;
   bool ignore_end = false;                          // go on after </s>
   std::size_t top_count = 0;                        // alternatives listed for each token
@@ -64,22 +72,24 @@ struct Generation {
   void retract();
 };
 
-// Keys and values by token prefix. It knows nothing of weights: what isn't flushed after a load is served stale, as
-// engines do.
+// Keys and values by token prefix and adapter. It knows nothing of weights: what isn't flushed after a load is served
+// stale, as engines do.
 class PrefixCache {
  public:
   // `block`: only whole blocks of so many tokens are found again (vLLM 16, SGLang 1).
   explicit PrefixCache(std::size_t block) : block_(block) {}
 
   // The longest known prefix of `tokens`, at most `length_max` long.
-  KvCache find(const std::vector<int>& tokens, std::size_t length_max, const ModelShape& shape);
-  void keep(std::vector<int> tokens, KvCache cache);
+  KvCache find(const std::vector<int>& tokens, const ServedAdapter* adapter, std::size_t length_max,
+               const ModelShape& shape);
+  void keep(std::vector<int> tokens, std::shared_ptr<const ServedAdapter> adapter, KvCache cache);
   void clear() { entries_.clear(); }
   std::size_t entries() const { return entries_.size(); }
 
  private:
   struct Entry {
     std::vector<int> tokens;
+    std::shared_ptr<const ServedAdapter> adapter;
     KvCache cache;
   };
   std::size_t block_;

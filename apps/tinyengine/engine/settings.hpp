@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "weighlock/core/operation.hpp"
 #include "weighlock/core/time.hpp"
@@ -34,6 +36,14 @@ struct EngineTimings {
   }
 };
 
+// What an engine's options say of LoRA adapters.
+struct AdapterSettings {
+  std::size_t rank_max = 0;                                   // 0: LoRA is off
+  std::size_t loaded_max = 0;                                 // SGLang --max-loaded-loras; 0: no limit
+  std::size_t cached_max = 0;                                 // vLLM --max-cpu-loras; 0: no limit
+  std::vector<std::pair<std::string, std::string>> at_start;  // name and directory
+};
+
 struct EngineSettings {
   DialectKind dialect = DialectKind::sglang;
   std::string model_directory;
@@ -43,6 +53,7 @@ struct EngineSettings {
   std::string api_key;            // "": none asked for
   std::string admin_api_key;      // SGLang only
   int world_size = 1;             // vLLM: how many nulls a reload answers
+  AdapterSettings adapters;
   EngineTimings timings;
 };
 

@@ -13,6 +13,10 @@ constexpr Milliseconds kFlushPoll{20};
 const std::set<std::string_view> kLoadFormats = {"auto",          "pt",      "safetensors", "npcache",
                                                  "sharded_state", "layered", "mistral"};
 
+bool is_adapter_route(std::string_view path) {
+  return path == "/load_lora_adapter" || path == "/unload_lora_adapter";
+}
+
 bool has_method(std::string_view methods, std::string_view method) {
   const std::size_t at = methods.find(method);
   return at != std::string_view::npos && !method.empty();
@@ -28,13 +32,23 @@ std::shared_ptr<Front> make_sglang_front(FrontContext context) {
   return std::make_shared<SglangFront>(std::move(context));
 }
 
+json::object adapter_answer(const std::string& error, const json::value& loaded) {
+  return {{"rid", nullptr},
+          {"http_worker_ipc", nullptr},
+          {"success", error.empty()},
+          {"error_message", error},
+          {"loaded_adapters", loaded}};
+}
+
 HttpResponse sglang_error(const std::string& message) {
   return json_response(
       400, json::object{
                {"object", "error"}, {"message", message}, {"type", "Bad Request"}, {"param", nullptr}, {"code", 400}});
 }
 
-SglangFront::SglangFront(FrontContext context) : context_(std::move(context)) {
+SglangFront::SglangFront(FrontContext context)
+    : context_(std::move(context)),
+      adapters_(std::make_shared<SglangAdapters>(context_.loop, context_.core, context_.settings.adapters)) {
   directory_ = context_.settings.model_directory;
   served_name_ = context_.settings.served_model_name.empty() ? directory_ : context_.settings.served_model_name;
 }
@@ -48,6 +62,8 @@ const std::vector<SglangFront::Route>& SglangFront::routes() {
       {"/update_weight_version", "POST", Access::control, true, &F::update_label},
       {"/flush_cache", "GET POST", Access::control, false, &F::flush},
       {"/abort_request", "POST", Access::control, true, &F::abort_request},
+      {"/load_lora_adapter", "POST", Access::control, true, &F::load_lora},
+      {"/unload_lora_adapter", "POST", Access::control, true, &F::unload_lora},
       {"/get_weights_by_name", "GET POST", Access::control, true, &F::weights_by_name},
       {"/weights_checker", "GET POST", Access::control, false, &F::weights_checker},
       {"/health", "GET", Access::open, false, &F::health},
@@ -107,12 +123,14 @@ void SglangFront::handle(Call call, Reply reply) {
 
 HttpResponse SglangFront::failure(std::string_view path, int status, const std::string& message) const {
   if (path == "/update_weights_from_disk") return json_response(status, update_answer(false, message));
+  if (is_adapter_route(path)) return json_response(status, adapter_answer(message, nullptr));
   if (status == 400) return sglang_error(message);
   return json_response(status, json::object{{"error", json::object{{"message", message}}}});
 }
 
 HttpResponse SglangFront::refusal(std::string_view path, const std::string& message) const {
   if (path == "/update_weights_from_disk") return json_response(200, update_answer(false, message));
+  if (is_adapter_route(path)) return json_response(200, adapter_answer(message, nullptr));
   return json_response(200, json::object{{"success", false}, {"message", message}});
 }
 

@@ -10,15 +10,21 @@
 
 #include "tinyengine/engine/completions.hpp"
 #include "tinyengine/engine/front.hpp"
+#include "tinyengine/engine/sglang_adapters.hpp"
 
 namespace weighlock::tiny {
 
 class SglangFront final : public Front, public std::enable_shared_from_this<SglangFront> {
  public:
   explicit SglangFront(FrontContext context);
+  ~SglangFront() override { adapters_->close(); }
 
+  Status start() override { return adapters_->load_at_start(); }
   void handle(Call call, Reply reply) override;
-  bool is_load(const Call& call) const override { return call.path == "/update_weights_from_disk"; }
+  bool is_load(const Call& call) const override {
+    return call.path == "/update_weights_from_disk" || call.path == "/load_lora_adapter";
+  }
+  json::object adapters() const override;
   void core_killed() override;
   bool paused() const override { return paused_; }
   std::string told_label() const override { return label_; }
@@ -56,6 +62,11 @@ class SglangFront final : public Front, public std::enable_shared_from_this<Sgla
   void flush_when_idle(Instant deadline, const Reply& reply);
   void scheduler_died(Milliseconds until_closed);
 
+  // sglang_lora.cpp
+  void load_lora(const Call&, const json::value& body, const Reply&);
+  void unload_lora(const Call&, const json::value& body, const Reply&);
+  void answer_adapter_change(const SglangAdapters::Outcome& outcome, const Reply& reply);
+
   // sglang_reads.cpp: what is asked without changing anything
   void health(const Call&, const json::value& body, const Reply&);
   void ready(const Call&, const json::value& body, const Reply&);
@@ -74,7 +85,14 @@ class SglangFront final : public Front, public std::enable_shared_from_this<Sgla
   void stream_text(const std::shared_ptr<Generation>& generation, const std::shared_ptr<TextRequest>& request,
                    const Reply& reply, bool openai);
   void abandon(const std::weak_ptr<Generation>& generation);
-  void enter(std::shared_ptr<Generation> generation);  // at once, or when pause and updates let it
+  // A request on its way into the scheduler; refused there if there is no such adapter.
+  struct Entrant {
+    std::shared_ptr<Generation> generation;
+    std::string adapter;
+    std::function<void(const std::string& why)> refuse;
+  };
+  void enter(Entrant entrant);  // at once, or when pause and updates let it
+  void admit(const Entrant& entrant);
   void admit_blocked();
   void leave();  // a request has ended
 
@@ -84,6 +102,7 @@ class SglangFront final : public Front, public std::enable_shared_from_this<Sgla
   std::shared_ptr<SglangFront> self() { return shared_from_this(); }
 
   FrontContext context_;
+  std::shared_ptr<SglangAdapters> adapters_;
   bool paused_ = false;
   std::uint64_t resumes_ = 0;  // a pause ends with the next of them, also for whom it still waits
   // An abort pause ends running requests a while after it was sent; a load that comes in between waits for that, inside
@@ -100,11 +119,14 @@ class SglangFront final : public Front, public std::enable_shared_from_this<Sgla
   std::size_t readers_ = 0;  // requests inside the scheduler
   bool writing_ = false;
   std::deque<std::function<void()>> writers_;
-  std::deque<std::shared_ptr<Generation>> blocked_;
+  std::deque<Entrant> blocked_;
   std::map<std::string, std::weak_ptr<Generation>> known_;  // by request id
   std::uint64_t next_id_ = 0;
   std::vector<Reply> held_;
 };
+
+// The answer to a load or unload of an adapter; "" is success.
+json::object adapter_answer(const std::string& error, const json::value& loaded);
 
 // {"object":"error", ...}: every validation error of SGLang.
 HttpResponse sglang_error(const std::string& message);

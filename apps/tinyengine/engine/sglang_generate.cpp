@@ -9,13 +9,6 @@
 namespace weighlock::tiny {
 
 void SglangFront::generate(const Call&, const json::value& body, const Reply& reply) {
-  if (const auto adapter = find_string(body, "lora_path")) {
-    reply.send_json(
-        400,
-        json::object{{"error", json::object{{"message", fmt::format("Got LoRA adapter that has never been loaded: {}",
-                                                                    *adapter)}}}});
-    return;
-  }
   auto request = parse_generate(body, context_.core->model()->shape());
   if (!request) {
     reply.send_json(400, json::object{{"error", json::object{{"message", request.error().text()}}}});
@@ -38,6 +31,11 @@ void SglangFront::serve_text(TextRequest request, const Reply& reply, bool opena
   const auto shared = std::make_shared<TextRequest>(std::move(request));
   auto generation = std::make_shared<Generation>();
   generation->request = shared->generation;
+  const auto refuse = [weak = weak_from_this(), id = shared->generation.id, reply, openai](const std::string& why) {
+    if (const auto front = weak.lock()) front->known_.erase(id);
+    reply.send(openai ? sglang_error(why)
+                      : json_response(400, json::object{{"error", json::object{{"message", why}}}}));
+  };
   known_[generation->request.id] = generation;
   if (shared->stream) stream_text(generation, shared, reply, openai);
   generation->on_end = [weak = weak_from_this(), shared, reply, openai, began = std::chrono::steady_clock::now()](
@@ -45,6 +43,7 @@ void SglangFront::serve_text(TextRequest request, const Reply& reply, bool opena
     const auto front = weak.lock();
     if (!front) return;
     front->known_.erase(shared->generation.id);
+    front->adapters_->release(ended.request.adapter);
     if (finish == Finish::died) {
       front->hold(reply);
       return;
@@ -65,7 +64,7 @@ void SglangFront::serve_text(TextRequest request, const Reply& reply, bool opena
   reply.on_closed([weak = weak_from_this(), generation = std::weak_ptr(generation)] {
     if (const auto front = weak.lock()) front->abandon(generation);
   });
-  enter(std::move(generation));
+  enter({std::move(generation), shared->adapter, refuse});
 }
 
 void SglangFront::stream_text(const std::shared_ptr<Generation>& generation,
@@ -87,7 +86,7 @@ void SglangFront::stream_text(const std::shared_ptr<Generation>& generation,
 void SglangFront::abandon(const std::weak_ptr<Generation>& generation) {
   const auto gone = generation.lock();
   if (!gone) return;
-  if (std::erase(blocked_, gone) > 0) {
+  if (std::erase_if(blocked_, [&](const Entrant& entrant) { return entrant.generation == gone; }) > 0) {
     known_.erase(gone->request.id);
     return;
   }
@@ -96,18 +95,39 @@ void SglangFront::abandon(const std::weak_ptr<Generation>& generation) {
   });
 }
 
-void SglangFront::enter(std::shared_ptr<Generation> generation) {
-  blocked_.push_back(std::move(generation));
+void SglangFront::enter(Entrant entrant) {
+  blocked_.push_back(std::move(entrant));
   admit_blocked();
 }
 
 void SglangFront::admit_blocked() {
   while (!paused_ && !writing_ && writers_.empty() && !blocked_.empty()) {
-    const auto generation = blocked_.front();
+    const Entrant entrant = std::move(blocked_.front());
     blocked_.pop_front();
     ++readers_;
-    context_.core->generate(generation);
+    admit(entrant);
   }
+}
+
+void SglangFront::admit(const Entrant& entrant) {
+  if (entrant.adapter.empty()) {
+    context_.core->generate(entrant.generation);
+    return;
+  }
+  adapters_->acquire(entrant.adapter, [weak = weak_from_this(), entrant](auto adapter) {
+    const auto front = weak.lock();
+    if (!front) return;
+    if (!adapter) {
+      entrant.refuse(adapter.error().message);
+      front->leave();
+      return;
+    }
+    entrant.generation->request.adapter = *std::move(adapter);
+    const bool lethal = entrant.generation->request.adapter->adapter->other_ranks;
+    front->context_.core->generate(entrant.generation);
+    // Taken in silence, it is an assertion of the scheduler when it is first used.
+    if (lethal) front->scheduler_died(front->context_.settings.timings.sglang_death);
+  });
 }
 
 void SglangFront::leave() {

@@ -32,7 +32,7 @@ void SglangFront::health(const Call&, const json::value&, const Reply& reply) {
     if (finish != Finish::died) *answered = true;
     if (const auto alive = front.lock()) alive->leave();
   };
-  enter(std::move(generation));
+  enter({std::move(generation), "", nullptr});
   check_health(context_.loop.now() + context_.settings.timings.health_limit, answered, reply);
 }
 
@@ -85,7 +85,20 @@ void SglangFront::models(const Call&, const json::value&, const Reply& reply) {
   model["root"] = served_name_;
   model["parent"] = nullptr;
   model["max_model_len"] = context_.core->model()->shape().positions_max;
-  reply.send_json(200, json::object{{"object", "list"}, {"data", json::array{std::move(model)}}});
+  json::array list;
+  list.push_back(std::move(model));
+  for (const auto& adapter : adapters_->registered()) {
+    json::object entry;
+    entry["id"] = adapter->name;
+    entry["object"] = "model";
+    entry["created"] = static_cast<std::int64_t>(std::time(nullptr));
+    entry["owned_by"] = "sglang";
+    entry["root"] = adapter->directory;
+    entry["parent"] = served_name_;
+    entry["max_model_len"] = nullptr;
+    list.push_back(std::move(entry));
+  }
+  reply.send_json(200, json::object{{"object", "list"}, {"data", std::move(list)}});
 }
 
 void SglangFront::server_info(const Call&, const json::value&, const Reply& reply) {
@@ -102,6 +115,10 @@ void SglangFront::server_info(const Call&, const json::value&, const Reply& repl
     info["dp_size"] = 1;
     info["pp_size"] = 1;
     info["tokenizer_worker_num"] = 1;
+    const AdapterSettings& lora = settings.adapters;
+    info["enable_lora"] = lora.rank_max > 0;
+    info["max_lora_rank"] = lora.rank_max > 0 ? json::value(lora.rank_max) : json::value(nullptr);
+    info["max_loaded_loras"] = lora.loaded_max > 0 ? json::value(lora.loaded_max) : json::value(nullptr);
     info["served_model_name"] =
         settings.served_model_name.empty() ? settings.model_directory : settings.served_model_name;
     info["internal_states"] = json::array{json::object{{"num_running_reqs", front->context_.core->running()}}};

@@ -52,6 +52,8 @@ const std::vector<VllmFront::Route>& VllmFront::routes() {
       {"/abort_requests", "POST", &F::abort_requests},
       {"/weight_checker", "POST", &F::weight_checker},
       {"/v1/completions", "POST", &F::completions},
+      {"/v1/load_lora_adapter", "POST", &F::load_lora},
+      {"/v1/unload_lora_adapter", "POST", &F::unload_lora},
   };
   return kRoutes;
 }

@@ -4,6 +4,9 @@
 // still runs in its turn. A failed reload is not noticed until the first request, which kills the core.
 #pragma once
 
+#include <deque>
+#include <list>
+#include <map>
 #include <vector>
 
 #include "tinyengine/engine/completions.hpp"
@@ -15,8 +18,12 @@ class VllmFront final : public Front, public std::enable_shared_from_this<VllmFr
  public:
   explicit VllmFront(FrontContext context);
 
+  Status start() override;
   void handle(Call call, Reply reply) override;
-  bool is_load(const Call& call) const override { return call.path == "/collective_rpc"; }
+  bool is_load(const Call& call) const override {
+    return call.path == "/collective_rpc" || call.path == "/v1/load_lora_adapter";
+  }
+  json::object adapters() const override;
   void core_killed() override;
   bool paused() const override { return context_.core->hold() != Hold::none; }
   std::string told_label() const override { return context_.core->label(); }
@@ -60,6 +67,20 @@ class VllmFront final : public Front, public std::enable_shared_from_this<VllmFr
   void check_weights(const std::string& action, const json::value& baseline, const Reply& reply);
   void destroy_weights(const Reply& reply);
 
+  // vllm_lora.cpp
+  void load_lora(const Call&, const Reply&);
+  void load_lora_in_turn(const Call& call, const std::string& name, const std::string& path, bool in_place,
+                         const Reply& reply);
+  void unload_lora(const Call&, const Reply&);
+  void take_turn(std::string_view name, std::function<void()> job);
+  void end_turn(const std::string& name);
+  void read_adapter_in_core(Milliseconds delay, const std::string& directory, bool partial,
+                            std::function<void(const AdapterContent&)> then, std::function<void()> dropped);
+  std::shared_ptr<const ServedAdapter> adapter_named(std::string_view name) const;
+  void serve_adapter(const std::shared_ptr<const ServedAdapter>& adapter);
+  void with_adapter(const std::shared_ptr<const ServedAdapter>& adapter, const Reply& reply,
+                    std::function<void(std::shared_ptr<const ServedAdapter>)> then);
+
   // vllm_generate.cpp
   void models(const Call&, const Reply&);
   void completions(const Call&, const Reply&);
@@ -73,8 +94,11 @@ class VllmFront final : public Front, public std::enable_shared_from_this<VllmFr
   std::shared_ptr<VllmFront> self() { return shared_from_this(); }
 
   FrontContext context_;
-  std::string last_directory_;    // what a reload without a path reads
-  bool replies_shifted_ = false;  // after a "timeout" that expired
+  std::vector<std::shared_ptr<const ServedAdapter>> adapters_;              // as they were loaded
+  std::list<std::shared_ptr<const ServedAdapter>> cached_;                  // the least recently used first
+  std::map<std::string, std::deque<std::function<void()>>> adapter_turns_;  // by name: a change is under way
+  std::string last_directory_;                                              // what a reload without a path reads
+  bool replies_shifted_ = false;                                            // after a "timeout" that expired
   bool death_noticed_ = false;
   std::uint64_t next_id_ = 0;
 };

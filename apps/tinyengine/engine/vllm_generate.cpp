@@ -16,7 +16,20 @@ void VllmFront::models(const Call&, const Reply& reply) {
   model["root"] = context_.settings.model_directory;  // stays the start path after every reload
   model["parent"] = nullptr;
   model["max_model_len"] = context_.core->model()->shape().positions_max;
-  reply.send_json(200, json::object{{"object", "list"}, {"data", json::array{std::move(model)}}});
+  json::array list;
+  list.push_back(std::move(model));
+  for (const auto& adapter : adapters_) {
+    json::object entry;
+    entry["id"] = adapter->name;
+    entry["object"] = "model";
+    entry["created"] = static_cast<std::int64_t>(std::time(nullptr));
+    entry["owned_by"] = "vllm";
+    entry["root"] = adapter->directory;
+    entry["parent"] = model_name();
+    entry["max_model_len"] = nullptr;
+    list.push_back(std::move(entry));
+  }
+  reply.send_json(200, json::object{{"object", "list"}, {"data", std::move(list)}});
 }
 
 void VllmFront::completions(const Call& call, const Reply& reply) {
@@ -31,12 +44,24 @@ void VllmFront::completions(const Call& call, const Reply& reply) {
     return;
   }
   if (request->model.empty()) request->model = model_name();
-  if (request->model != model_name()) {
-    reply.send(
-        vllm_error(404, fmt::format("The model `{}` does not exist.", request->model), "NotFoundError", "model"));
+  if (request->model == model_name()) {
+    serve_text(*std::move(request), reply);
     return;
   }
-  serve_text(*std::move(request), reply);
+  const auto adapter = adapter_named(request->model);
+  if (!adapter) {
+    reply.send(
+        vllm_error(404, fmt::format("The model `{}` does not exist. Valid aliases: {}.", request->model, model_name()),
+                   "NotFoundError", "model"));
+    return;
+  }
+  with_adapter(adapter, reply, [weak = weak_from_this(), request = *std::move(request), reply](const auto& at_hand) {
+    const auto front = weak.lock();
+    if (!front) return;
+    TextRequest with = request;
+    with.generation.adapter = at_hand;
+    front->serve_text(std::move(with), reply);
+  });
 }
 
 void VllmFront::serve_text(TextRequest request, const Reply& reply) {

@@ -22,37 +22,6 @@ using Kind = CheckpointFailure::Kind;
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
-Result<std::string> read_text(const fs::path& path, std::uint64_t bytes_max) {
-  std::error_code code;
-  const std::uint64_t size = fs::file_size(path, code);
-  if (code)
-    return Error{ErrorCode::checkpoint_missing, fmt::format("{}: {}", path.filename().string(), code.message())};
-  if (size > bytes_max) {
-    return Error{ErrorCode::too_large,
-                 fmt::format("{}: {} bytes, the limit is {}", path.filename().string(), size, bytes_max)};
-  }
-  std::string text(size, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(text.data(), static_cast<std::streamsize>(size));
-  if (!file) return Error{ErrorCode::storage_failed, fmt::format("{}: short read", path.filename().string())};
-  return text;
-}
-
-Status read_file_tensors(const fs::path& path, std::vector<Tensor>& tensors) {
-  auto bytes = read_text(path, std::uint64_t{1} << 36);
-  if (!bytes) return std::move(bytes).error();
-  const std::string_view text = *bytes;
-  auto length = parse_safetensors_prefix(text.substr(0, kSafetensorsPrefixBytes), text.size());
-  if (!length) return std::move(length).error();
-  auto parsed = parse_safetensors_header(text.substr(kSafetensorsPrefixBytes, *length), text.size());
-  if (!parsed) return std::move(parsed).error();
-  for (const TensorEntry& entry : parsed->tensors) {
-    tensors.push_back({entry.name, std::string(name(entry.dtype)), entry.shape,
-                       std::string(text.substr(parsed->data_offset + entry.begin, entry.end - entry.begin))});
-  }
-  return {};
-}
-
 Result<std::set<std::string>> indexed_files(const fs::path& path) {
   auto text = read_text(path, limits::kIndexBytesMax);
   if (!text) return std::move(text).error();
@@ -78,6 +47,37 @@ std::set<std::string> present_files(const fs::path& directory) {
 }
 
 }  // namespace
+
+Result<std::string> read_text(const std::filesystem::path& path, std::uint64_t bytes_max) {
+  std::error_code code;
+  const std::uint64_t size = fs::file_size(path, code);
+  if (code)
+    return Error{ErrorCode::checkpoint_missing, fmt::format("{}: {}", path.filename().string(), code.message())};
+  if (size > bytes_max) {
+    return Error{ErrorCode::too_large,
+                 fmt::format("{}: {} bytes, the limit is {}", path.filename().string(), size, bytes_max)};
+  }
+  std::string text(size, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(text.data(), static_cast<std::streamsize>(size));
+  if (!file) return Error{ErrorCode::storage_failed, fmt::format("{}: short read", path.filename().string())};
+  return text;
+}
+
+Status read_file_tensors(const std::filesystem::path& path, std::vector<Tensor>& tensors) {
+  auto bytes = read_text(path, std::uint64_t{1} << 36);
+  if (!bytes) return std::move(bytes).error();
+  const std::string_view text = *bytes;
+  auto length = parse_safetensors_prefix(text.substr(0, kSafetensorsPrefixBytes), text.size());
+  if (!length) return std::move(length).error();
+  auto parsed = parse_safetensors_header(text.substr(kSafetensorsPrefixBytes, *length), text.size());
+  if (!parsed) return std::move(parsed).error();
+  for (const TensorEntry& entry : parsed->tensors) {
+    tensors.push_back({entry.name, std::string(name(entry.dtype)), entry.shape,
+                       std::string(text.substr(parsed->data_offset + entry.begin, entry.end - entry.begin))});
+  }
+  return {};
+}
 
 CheckpointContent read_checkpoint(const std::string& directory) {
   CheckpointContent content;

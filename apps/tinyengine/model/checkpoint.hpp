@@ -4,6 +4,8 @@
 // much.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +34,9 @@ struct CheckpointContent {
 // the loaders of SGLang and vLLM glob them. With a `missing_shard` no file is read.
 CheckpointContent read_checkpoint(const std::string& directory);
 Result<ModelShape> read_shape(const std::string& directory);
+// The parts of it: a small file whole; the tensors of one safetensors file, appended in the order of offsets.
+Result<std::string> read_text(const std::filesystem::path& path, std::uint64_t bytes_max);
+Status read_file_tensors(const std::filesystem::path& path, std::vector<Tensor>& tensors);
 
 // The bytes of a safetensors file: header padded to a multiple of 8, metadata {"format":"pt"}.
 std::string safetensors_bytes(const std::vector<Tensor>& tensors);

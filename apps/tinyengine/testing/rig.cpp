@@ -206,6 +206,34 @@ TestModels::TestModels() {
   std::filesystem::resize_file(cut, std::filesystem::file_size(cut) * 6 / 10);
   EXPECT_TRUE(write_checkpoint((*this)("lost"), shape, seeded_model(shape, 2), 2));
   std::filesystem::remove((*this)("lost/model-00002-of-00002.safetensors"));
+  write_adapters();
+}
+
+void TestModels::write_adapters() {
+  const ModelShape shape;
+  const AdapterConfig good;
+  for (const std::uint64_t seed : {1, 2, 3})
+    EXPECT_TRUE(write_adapter((*this)(fmt::format("lora{}", seed)), good, seeded_adapter(shape, good, seed)));
+  AdapterConfig config;
+  config.rank = 64;
+  EXPECT_TRUE(write_adapter((*this)("lora64"), config, seeded_adapter(shape, config, 1)));
+  config = good;
+  config.rank = 8;
+  EXPECT_TRUE(write_adapter((*this)("lora_rank"), good, seeded_adapter(shape, config, 1)));
+  config = good;
+  config.dora = true;
+  EXPECT_TRUE(write_adapter((*this)("lora_dora"), config, seeded_adapter(shape, good, 1)));
+  config = good;
+  config.modules_to_save = {"lm_head"};
+  EXPECT_TRUE(write_adapter((*this)("lora_saved"), config, seeded_adapter(shape, good, 1)));
+  std::vector<Tensor> renamed = seeded_adapter(shape, good, 1);
+  for (Tensor& tensor : renamed) tensor.name = "base_model.model.model.language_" + tensor.name.substr(17);
+  EXPECT_TRUE(write_adapter((*this)("lora_prefix"), good, renamed));
+  for (const char* name : {"lora_cut", "lora_noweights"})
+    EXPECT_TRUE(write_adapter((*this)(name), good, seeded_adapter(shape, good, 1)));
+  const std::string cut = (*this)("lora_cut/adapter_model.safetensors");
+  std::filesystem::resize_file(cut, std::filesystem::file_size(cut) * 6 / 10);
+  std::filesystem::remove((*this)("lora_noweights/adapter_model.safetensors"));
 }
 
 std::string TestModels::changed(const std::string& name,

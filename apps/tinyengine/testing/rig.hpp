@@ -79,10 +79,14 @@ class TestModels {
  public:
   TestModels();
   std::string operator()(const std::string& name) const { return root_ / name; }
+  // Adapters for v1: lora1, lora2 and lora3 of rank 4 (seeds 1 to 3), lora64 of rank 64, and damaged copies of lora1:
+  // lora_prefix, lora_rank, lora_dora, lora_saved, lora_cut, lora_noweights.
   // A copy of v2 with changed tensors.
   std::string changed(const std::string& name, const std::function<void(std::vector<Tensor>&)>& change) const;
 
  private:
+  void write_adapters();
+
   TestDirectory root_;
 };
 TestModels& test_models();

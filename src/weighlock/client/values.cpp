@@ -86,6 +86,12 @@ Result<Pair> read_pair(const json::value& value) {
   pair.committed = find_int(value, "committed");
   pair.state = text_or_empty(value, "state");
   pair.rollback = text_or_empty(value, "rollback");
+  const json::value* texts = find(value, "not_promised");
+  if (texts && texts->is_array()) {
+    for (const json::value& text : texts->get_array()) {
+      if (text.is_string()) pair.not_promised.emplace_back(std::string_view(text.get_string()));
+    }
+  }
   if (const json::value* workers = find(value, "workers")) {
     pair.workers_total = find_int(*workers, "total").value_or(0);
     pair.workers_ready = find_int(*workers, "ready").value_or(0);

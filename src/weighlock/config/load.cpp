@@ -103,6 +103,14 @@ Status apply(const Layer& layer, Loaded& loaded) {
   return {};
 }
 
+// Every interface: "0.0.0.0", "::" in any spelling.
+bool is_wildcard(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return v4.s_addr == 0;
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6);
+}
+
 }  // namespace
 
 Result<EnvironmentLayer> environment_layer(const std::vector<std::string>& variables) {
@@ -163,15 +171,22 @@ bool is_loopback(std::string_view host) {
   return text == "localhost";
 }
 
-Status admissible(const ServeOptions& options, const Environment& environment) {
-  if (options.admin_api_key != kPublicAdminKey || is_loopback(options.host)) return {};
+Status admissible(const ServeOptions& options, const Environment& environment,
+                  const std::vector<std::string>& own_addresses) {
+  if (options.admin_api_key != kPublicAdminKey) return {};
   if (environment("AREAL_ALLOW_DEFAULT_ADMIN_KEY").value_or("") == "1") return {};
+  std::vector<std::string> at = {options.host};
+  if (is_wildcard(options.host) && !own_addresses.empty()) at = own_addresses;
+  const auto outside = std::find_if(at.begin(), at.end(), [](const std::string& host) { return !is_loopback(host); });
+  if (outside == at.end()) return {};
+  const std::string where =
+      *outside == options.host ? options.host : fmt::format("{} (here: {})", options.host, *outside);
   return Error{ErrorCode::permission_denied, fmt::format("host {} can be reached from outside, and the admin key is "
                                                          "the public default '{}': anyone could change weights; "
                                                          "set WEIGHLOCK_ADMIN_API_KEY or --admin-api-key-file, listen "
                                                          "on --host 127.0.0.1, or, where only friends are, "
                                                          "set AREAL_ALLOW_DEFAULT_ADMIN_KEY=1",
-                                                         options.host, kPublicAdminKey)};
+                                                         where, kPublicAdminKey)};
 }
 
 std::vector<std::string> concerns(const ServeOptions& options) {

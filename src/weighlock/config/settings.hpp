@@ -69,8 +69,10 @@ struct Loaded {
 // `layers` from weakest to strongest. `environment` is asked for XDG_STATE_HOME and HOME only.
 Result<Loaded> load(const std::vector<Layer>& layers, const Environment& environment);
 
-// What is refused at start: the public key off loopback, unless AREAL_ALLOW_DEFAULT_ADMIN_KEY=1.
-Status admissible(const ServeOptions& options, const Environment& environment);
+// What is refused at start: the public key off loopback, unless AREAL_ALLOW_DEFAULT_ADMIN_KEY=1. A wildcard host stands
+// for `own_addresses`, those of this host's interfaces; where none are known, for one that can be reached.
+Status admissible(const ServeOptions& options, const Environment& environment,
+                  const std::vector<std::string>& own_addresses);
 // What works but leaves a door open; each with its remedy.
 std::vector<std::string> concerns(const ServeOptions& options);
 

@@ -194,17 +194,33 @@ TEST_F(KeyFile, a_settings_file_is_read_from_disk) {
 }
 
 TEST(Settings, the_public_key_is_refused_off_loopback_unless_allowed) {
+  const std::vector<std::string> routable = {"127.0.0.1", "10.0.0.7"};
   ServeOptions options;
-  EXPECT_FALSE(admissible(options, kHome));
-  EXPECT_TRUE(admissible(options, environment_of({{"AREAL_ALLOW_DEFAULT_ADMIN_KEY", "1"}})));
-  EXPECT_FALSE(admissible(options, environment_of({{"AREAL_ALLOW_DEFAULT_ADMIN_KEY", "0"}})));
-  options.host = "127.0.0.1";
-  EXPECT_TRUE(admissible(options, kHome));
-  options.host = "::1";
-  EXPECT_TRUE(admissible(options, kHome));
+  EXPECT_FALSE(admissible(options, kHome, routable));
+  EXPECT_TRUE(admissible(options, environment_of({{"AREAL_ALLOW_DEFAULT_ADMIN_KEY", "1"}}), routable));
+  EXPECT_FALSE(admissible(options, environment_of({{"AREAL_ALLOW_DEFAULT_ADMIN_KEY", "0"}}), routable));
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost"}) {
+    options.host = host;
+    EXPECT_TRUE(admissible(options, kHome, routable)) << host;
+  }
   options.host = "10.0.0.7";
+  EXPECT_FALSE(admissible(options, kHome, {"127.0.0.1"}));
   options.admin_api_key = "a-key-of-our-own-0123";
-  EXPECT_TRUE(admissible(options, kHome));
+  EXPECT_TRUE(admissible(options, kHome, routable));
+}
+
+TEST(Settings, a_wildcard_host_stands_for_the_addresses_of_this_host) {
+  ServeOptions options;
+  for (const char* host : {"0.0.0.0", "::", "0:0::0"}) {
+    options.host = host;
+    const Status refused = admissible(options, kHome, {"127.0.0.1", "::1", "10.0.0.7"});
+    ASSERT_FALSE(refused) << host;
+    EXPECT_NE(refused.error().text().find(std::string("host ") + host + " (here: 10.0.0.7)"), std::string::npos)
+        << refused.error().text();
+    EXPECT_FALSE(admissible(options, kHome, {"fe80::1"})) << host;
+    EXPECT_FALSE(admissible(options, kHome, {})) << host;
+    EXPECT_TRUE(admissible(options, kHome, {"127.0.0.1", "::1"})) << host;
+  }
 }
 
 TEST(Settings, an_open_door_is_a_concern_off_loopback_only) {

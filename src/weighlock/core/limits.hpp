@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 namespace weighlock::limits {
 
@@ -11,8 +12,10 @@ using namespace std::chrono_literals;
 // HTTP server
 inline constexpr std::size_t kRequestHeaderBytesMax = 16 * 1024;  // uvicorn's is 64 KiB; our clients send under 1 KiB
 inline constexpr std::size_t kRequestBodyBytesMax = 64 * 1024 * 1024;  // AWEX metadata of large models is tens of MB
-inline constexpr auto kRequestReadTimeout = 30s;                       // wall clock for one request, headers and body
-inline constexpr auto kIdleTimeout = 600s;  // longer than a train step: the controller keeps its connection
+inline constexpr std::size_t kControlBodyBytesMax =
+    8 * 1024 * 1024;                              // of every other route: 20,000 URLs; these are parsed on the loop
+inline constexpr auto kRequestReadTimeout = 30s;  // wall clock for one request, headers and body
+inline constexpr auto kIdleTimeout = 600s;        // longer than a train step: the controller keeps its connection
 inline constexpr std::size_t kConnectionsMax = 8192;
 inline constexpr auto kAnswerStallTimeout = 30s;  // a client that takes no byte of its answer for so long is gone
 inline constexpr std::size_t kStreamBacklogBytesMax =
@@ -31,10 +34,17 @@ inline constexpr auto kCallHardTimeout =
 inline constexpr std::size_t kQueuedUpdatesMax =
     16;  // a trainer publishes one step at a time; more is a runaway client
 inline constexpr std::size_t kUpdatesRememberedMax = 256;  // ended updates kept per pair for history and idempotency
+// A quarantined worker that somebody continued is paused again within 2 s of it: a period, its jitter, and two calls.
+inline constexpr std::chrono::milliseconds kWatchPeriod = 1s;
+inline constexpr int kWatchJitterPermille = 100;                    // a thousand workers aren't looked at in one moment
+inline constexpr std::chrono::milliseconds kWatchReadTimeout = 5s;  // a look that has no answer by then is a failed one
+inline constexpr std::chrono::milliseconds kWatchBackOffMax = 30s;  // of one that doesn't answer; doubled up to this
+inline constexpr std::chrono::milliseconds kWatchTellAgain = 60s;  // who continues it each second is told once a minute
 inline constexpr std::size_t kWorkersPerPairMax = 4096;
 inline constexpr std::size_t kTrainersPerPairMax = 16384;
 inline constexpr std::size_t kPairsMax = 1024;
 inline constexpr std::size_t kNameBytesMax = 256;         // pair names, idempotency keys
+inline constexpr std::size_t kLoraNameBytesMax = 200;     // with "-v" and a version it stays a file name of 255 bytes
 inline constexpr std::size_t kEngineTextBytesMax = 2048;  // of an engine's or trainer's answer, quoted in an error
 
 // The process
@@ -43,6 +53,16 @@ inline constexpr auto kStopAtMost = 4700ms;        // then it ends, even if a di
 inline constexpr auto kStateLockWait = 10s;        // `finish` waits for a gateway that leaves: twice its time
 inline constexpr auto kStateLockRetry = 100ms;     // how soon a freed state directory is noticed
 inline constexpr std::size_t kReplayBatch = 4096;  // records read at a time: a few MB
+// Metadata of the compatible API (gateway/meta_store.hpp); it lives in memory
+inline constexpr std::size_t kMetaBytesPerPairMax =
+    256 * 1024 * 1024;  // two lists of tens of MB, with room for a third
+
+inline constexpr std::size_t kMetaBytesMax = 1024 * 1024 * 1024;  // of all pairs: what a control host can spare
+inline constexpr std::size_t kMetaEntryBytes = 256;  // that a key or a set's member counts beside its own bytes
+inline constexpr std::size_t kMetaDepthMax = 256;    // AWEX nests ten deep; Python's json gives up at about 1000
+// LoRA
+inline constexpr auto kAdapterUnloadTimeout = 10s;       // it waits for the requests that use the name; best effort
+inline constexpr std::int64_t kAdapterWindowMax = 1024;  // versions of a pair that stay loaded
 
 // Checkpoints
 inline constexpr std::size_t kSafetensorsHeaderBytesMax = 100'000'000;  // the reference implementation's cap

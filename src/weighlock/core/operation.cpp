@@ -21,7 +21,7 @@ constexpr Names<Evidence, 6> kEvidence{{{Evidence::none, "none"},
                                         {Evidence::spot, "spot"},
                                         {Evidence::checksum, "checksum"},
                                         {Evidence::probe, "probe"}}};
-constexpr Names<OperationKind, 11> kOperations{{{OperationKind::identify, "identify"},
+constexpr Names<OperationKind, 14> kOperations{{{OperationKind::identify, "identify"},
                                                 {OperationKind::read_state, "read_state"},
                                                 {OperationKind::pause, "pause"},
                                                 {OperationKind::set_label, "set_label"},
@@ -31,7 +31,10 @@ constexpr Names<OperationKind, 11> kOperations{{{OperationKind::identify, "ident
                                                 {OperationKind::verify, "verify"},
                                                 {OperationKind::resume, "resume"},
                                                 {OperationKind::probe, "probe"},
-                                                {OperationKind::barrier, "barrier"}}};
+                                                {OperationKind::barrier, "barrier"},
+                                                {OperationKind::load_adapter, "load_adapter"},
+                                                {OperationKind::unload_adapter, "unload_adapter"},
+                                                {OperationKind::list_adapters, "list_adapters"}}};
 constexpr Names<OutcomeKind, 6> kOutcomes{{{OutcomeKind::ok, "ok"},
                                            {OutcomeKind::untouched, "untouched"},
                                            {OutcomeKind::touched, "touched"},

@@ -35,8 +35,11 @@ enum class OperationKind {
   flush,       // drop prefix caches
   verify,      // read_state, and the evidence asked for, on a paused engine; changes nothing
   resume,
-  probe,    // generate one token on a running engine; changes nothing
-  barrier,  // answers only when what was sent earlier has ended; then as read_state
+  probe,           // generate one token on a running engine; changes nothing
+  barrier,         // answers only when what was sent earlier has ended; then as read_state
+  load_adapter,    // load the LoRA adapter of `directory` under the name `adapter`, beside the others; no pause needed
+  unload_adapter,  // forget the adapter named `adapter`; an engine may wait for the requests that use it
+  list_adapters,   // read_state, and which adapters it serves; changes nothing
 };
 
 // One thing asked of one worker.
@@ -44,8 +47,14 @@ struct Operation {
   OperationKind kind = OperationKind::read_state;
   PauseMode pause_mode = PauseMode::abort;  // pause; load and flush too: what must be flushed follows from it
   std::string directory;                    // load, load_empty; verify: the version whose expectations are compared
+  std::string adapter;                      // load_adapter, unload_adapter: the versioned name, "policy-v7"
   std::string label;                    // set_label, and load where the load carries the label; verify: what it must be
   Evidence evidence = Evidence::label;  // verify: the level asked for
+};
+
+struct LoadedAdapter {
+  std::string name;
+  std::string directory;  // where it was loaded from; "" where the engine doesn't tell
 };
 
 // What an engine said of itself.
@@ -54,6 +63,8 @@ struct StateReading {
   std::string label;
   bool paused = false;
   std::string model_path;  // SGLang: what it says it serves; vLLM: where it started
+  std::optional<std::vector<LoadedAdapter>> adapters = std::nullopt;  // list_adapters
+  std::optional<std::int64_t> adapter_rank_max = std::nullopt;        // list_adapters, where the engine tells its limit
 };
 
 enum class OutcomeKind {

@@ -11,7 +11,7 @@ using enum OperationKind;
 using enum TransportError::Kind;
 
 constexpr DialectKind kBoth[] = {DialectKind::sglang, DialectKind::vllm};
-constexpr OperationKind kChanging[] = {pause, set_label, load, flush, resume};
+constexpr OperationKind kChanging[] = {pause, set_label, load, flush, resume, load_adapter, unload_adapter};
 
 EngineTask task(OperationKind kind, Credentials credentials = {}) {
   return EngineTask{operation(kind), std::move(credentials)};
@@ -21,9 +21,11 @@ EngineTask task(OperationKind kind, Credentials credentials = {}) {
 ScriptedEngine answering_changes(const HttpResult& result) {
   ScriptedEngine engine;
   engine.on("GET /get_world_size", answer(200, R"({"world_size":1})"));
-  for (const char* route : {"/pause_generation", "/continue_generation", "/flush_cache?timeout=0",
-                            "/update_weights_from_disk", "/update_weight_version", "/pause?mode=abort&clear_cache=true",
-                            "/resume", "/collective_rpc", "/reset_prefix_cache?reset_running_requests=false"})
+  for (const char* route :
+       {"/pause_generation", "/continue_generation", "/flush_cache?timeout=0", "/update_weights_from_disk",
+        "/update_weight_version", "/pause?mode=abort&clear_cache=true", "/resume", "/collective_rpc",
+        "/reset_prefix_cache?reset_running_requests=false", "/load_lora_adapter", "/unload_lora_adapter",
+        "/v1/load_lora_adapter", "/v1/unload_lora_adapter"})
     engine.on(std::string("POST ") + route, result);
   return engine;
 }
@@ -88,7 +90,7 @@ TEST(Dialect, control_calls_take_the_admin_key_reads_and_generation_the_api_key_
       engine.run(DialectKind::sglang, task(kind, c.given));
       EXPECT_EQ(engine.authorization(0), c.control) << name(kind);
     }
-    for (const OperationKind kind : {read_state, probe}) {
+    for (const OperationKind kind : {read_state, probe, list_adapters}) {
       ScriptedEngine engine;
       engine.run(DialectKind::sglang, task(kind, c.given));
       EXPECT_EQ(engine.authorization(0), c.read) << name(kind);

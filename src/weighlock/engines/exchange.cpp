@@ -29,12 +29,15 @@ bool changes_something(OperationKind kind) {
     case OperationKind::load_empty:
     case OperationKind::flush:
     case OperationKind::resume:
+    case OperationKind::load_adapter:
+    case OperationKind::unload_adapter:
       return true;
     case OperationKind::identify:
     case OperationKind::read_state:
     case OperationKind::verify:
     case OperationKind::probe:
     case OperationKind::barrier:
+    case OperationKind::list_adapters:
       return false;
   }
   return true;

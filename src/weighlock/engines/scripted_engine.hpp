@@ -27,6 +27,7 @@ inline Operation operation(OperationKind kind) {
   made.kind = kind;
   made.directory = "/w/v2";
   made.label = "7";
+  made.adapter = "policy-v7";
   return made;
 }
 

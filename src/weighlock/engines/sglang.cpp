@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/engines/adapters.hpp"
 #include "weighlock/engines/evidence.hpp"
 #include "weighlock/engines/exchange.hpp"
 
@@ -60,6 +61,11 @@ class Talk final : public Exchange {
         return resume_generation();
       case probe:
         return generate();
+      case load_adapter:
+        return change_adapter("/load_lora_adapter",
+                              json::object{{"lora_name", operation().adapter}, {"lora_path", operation().directory}});
+      case unload_adapter:
+        return change_adapter("/unload_lora_adapter", json::object{{"lora_name", operation().adapter}});
       default:
         return read();
     }
@@ -97,6 +103,27 @@ class Talk final : public Exchange {
                       {"flush_cache", operation().pause_mode != PauseMode::keep},
                       {"manifest", nullptr}};
     return simple("/update_weights_from_disk", std::move(body));
+  }
+
+  // Exactly these fields: what AReaL's gateway sends, and all releases know. A success lists what is loaded afterwards:
+  // that must agree.
+  Turn change_adapter(std::string target, json::object body) {
+    return ask(
+        post(std::move(target), std::move(body), Key::admin, Effect::changes), [this](const Answer& answer) -> Turn {
+          Outcome outcome = judge(operation().kind, answer);
+          if (!outcome.ok()) return outcome;
+          const json::value* loaded = find(*answer.json, "loaded_adapters");
+          const bool lists = loaded && loaded->is_object();
+          const bool named = lists && loaded->get_object().contains(operation().adapter);
+          if (operation().kind == load_adapter ? named : lists && !named) return outcome;
+          return failed(
+              OutcomeKind::unknown, ErrorCode::bad_answer,
+              fmt::format("was asked to {} '{}' and answered \"{}\", which lists {}",
+                          operation().kind == load_adapter ? "load" : "unload", operation().adapter, answer.words(),
+                          !lists  ? "no adapters"
+                          : named ? "it still"
+                                  : "it not"));
+        });
   }
 
   Turn resume_generation() {
@@ -163,6 +190,7 @@ class Talk final : public Exchange {
       if (!outcome.ok()) return outcome;
       if (operation().kind == barrier && !std::exchange(asked_twice_, true)) return read();
       reading_.incarnation = as_text(find(*answer.json, "startup_time"));
+      if (operation().kind == list_adapters) reading_.adapter_rank_max = find_int(*answer.json, "max_lora_rank");
       return read_model();
     });
   }
@@ -178,8 +206,19 @@ class Talk final : public Exchange {
       reading_.model_path = find_string(*answer.json, "model_path").value_or("");
       return ask(get("/ready", Key::api), [this](const Answer& ready) -> Turn {
         reading_.paused = ready.status == 503;
-        return have_reading();
+        return operation().kind == list_adapters ? read_adapters() : have_reading();
       });
+    });
+  }
+
+  // Last: behind /server_info, what was loaded or unloaded before is in it.
+  Turn read_adapters() {
+    return ask(get("/v1/models", Key::api), [this](const Answer& answer) -> Turn {
+      Outcome outcome = judge(list_adapters, answer);
+      if (!outcome.ok()) return outcome;
+      reading_.adapters = adapters_of(*answer.json);
+      if (reading_.adapters) return have_reading();
+      return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
     });
   }
 

@@ -12,6 +12,10 @@ using enum ErrorCode;
 
 constexpr std::string_view kNoRoute = "this release or build of the engine doesn't have the route";
 constexpr std::string_view kProxy = "a proxy in front of the engine spoke; what the engine did isn't known";
+constexpr std::string_view kLoraOff = "start the engine with --enable-lora, --max-lora-rank and --lora-target-modules";
+constexpr std::string_view kNotVisible =
+    "the engine can't see the directory, or a file in it: is the storage mounted there under the same path?";
+constexpr std::string_view kHalfUnloaded = "unload it again, then load it";
 constexpr std::string_view kFlush = "requests are running or queued: flush when they have ended";
 
 constexpr auto kTable = std::to_array<Row>({
@@ -58,6 +62,30 @@ constexpr auto kTable = std::to_array<Row>({
      "try again later"},
     {flush, {400}, body::contains, "Flush cache failed", untouched, worker_failed, kFlush},
     {flush, {400}, body::contains, "Timed out waiting for idle state", untouched, worker_failed, kFlush},
+
+    // Adapters. A failed load leaves the name free or half unloaded, the other adapters and the base as they were. Two
+    // wordings of "already loaded": the scheduler's, and that of the HTTP process's registry.
+    {load_adapter, {200}, body::is_true, "success", ok},
+    {load_adapter, {0}, body::contains, "because it is already loaded", untouched, adapter_exists},
+    {load_adapter, {0}, body::contains, "already exists. Loaded LoRAs", untouched, adapter_exists},
+    {load_adapter, {0}, body::contains, "has an incomplete unload", untouched, adapter_half_unloaded, kHalfUnloaded},
+    {load_adapter, {0}, body::contains, "LoRA is not enabled", untouched, not_supported, kLoraOff},
+    {load_adapter, {0}, body::contains, "Repo id must ", untouched, storage_not_visible, kNotVisible},
+    {load_adapter, {0}, body::contains, "No such file or directory", untouched, storage_not_visible, kNotVisible},
+    {load_adapter, {0}, body::contains, "Cannot find any model weights", untouched, storage_not_visible, kNotVisible},
+    {load_adapter,
+     {0},
+     body::contains,
+     "is incompatible with the current LoRA memory pool configuration",
+     untouched,
+     worker_failed,
+     "its rank is above the engine's --max-lora-rank, or it has modules that aren't in --lora-target-modules"},
+    {load_adapter, {0}, body::is_false, "success", untouched},
+    {unload_adapter, {200}, body::is_true, "success", ok},
+    {unload_adapter, {0}, body::contains, "does not exist. Loaded LoRAs", untouched, adapter_missing},
+    {unload_adapter, {0}, body::contains, "LoRA is not enabled", untouched, not_supported, kLoraOff},
+    {unload_adapter, {0}, body::is_false, "success", untouched},
+    {list_adapters, {200}, body::has, "data", ok},
 
     // Reads and the probe.
     {read_state, {200}, body::object, "", ok},

@@ -118,7 +118,8 @@ TEST(Sglang, resume_asks_health_once_and_only_if_ready_stays_503) {
 }
 
 TEST(Sglang, no_operation_but_resume_ever_asks_health) {
-  for (const OperationKind kind : {identify, read_state, pause, set_label, load, flush, verify, probe, barrier}) {
+  for (const OperationKind kind : {identify, read_state, pause, set_label, load, flush, verify, probe, barrier,
+                                   load_adapter, unload_adapter, list_adapters}) {
     ScriptedEngine engine = serving("7");
     engine.run(DialectKind::sglang, task(kind));
     for (const std::string& route : engine.routes()) EXPECT_EQ(route.find("health"), std::string::npos) << name(kind);
@@ -218,6 +219,76 @@ TEST(Sglang, probe_wants_a_token_with_a_finite_probability) {
     EXPECT_EQ(name(outcome.kind), name(kind)) << body;
     EXPECT_EQ(outcome.evidence == Evidence::probe, kind == OutcomeKind::ok);
   }
+}
+
+TEST(Sglang, adapter_is_loaded_and_unloaded_with_the_fields_that_all_releases_know) {
+  ScriptedEngine engine;
+  engine
+      .on("POST /load_lora_adapter",
+          answer(200,
+                 R"({"success":true,"error_message":null,"loaded_adapters":{"p-v6":"/w/v1","policy-v7":"/w/v2"}})"))
+      .on("POST /unload_lora_adapter",
+          answer(200, R"({"success":true,"error_message":"","loaded_adapters":{"p-v6":"/w/v1"}})"));
+  EXPECT_TRUE(engine.run(DialectKind::sglang, task(load_adapter)).ok());
+  EXPECT_TRUE(engine.run(DialectKind::sglang, task(unload_adapter)).ok());
+  EXPECT_EQ(engine.routes(), (Strings{"POST /load_lora_adapter", "POST /unload_lora_adapter"}));
+  EXPECT_EQ(engine.body(0), R"({"lora_name":"policy-v7","lora_path":"/w/v2"})");
+  EXPECT_EQ(engine.body(1), R"({"lora_name":"policy-v7"})");
+}
+
+TEST(Sglang, success_that_does_not_list_the_loaded_adapter_or_lists_the_unloaded_one_is_not_believed) {
+  for (const char* lists : {"null", "{}", R"({"policy-v70":"/w/v2"})", R"(["policy-v7"])"}) {
+    ScriptedEngine engine;
+    engine.on("POST /load_lora_adapter",
+              answer(200, R"({"success":true,"error_message":"","loaded_adapters":)" + std::string(lists) + "}"));
+    const Outcome outcome = engine.run(DialectKind::sglang, task(load_adapter));
+    EXPECT_EQ(outcome.kind, OutcomeKind::unknown) << lists;
+    EXPECT_EQ(outcome.code, ErrorCode::bad_answer) << lists;
+  }
+  for (const char* lists : {"null", R"({"policy-v7":"/w/v2"})"}) {
+    ScriptedEngine engine;
+    engine.on("POST /unload_lora_adapter",
+              answer(200, R"({"success":true,"error_message":"","loaded_adapters":)" + std::string(lists) + "}"));
+    EXPECT_EQ(engine.run(DialectKind::sglang, task(unload_adapter)).kind, OutcomeKind::unknown) << lists;
+  }
+}
+
+TEST(Sglang, adapters_are_listed_behind_the_scheduler_with_their_directories_and_the_greatest_rank) {
+  ScriptedEngine engine;
+  engine.on("GET /server_info", answer(200, R"({"startup_time":1,"max_lora_rank":8})"))
+      .on("GET /model_info", answer(200, R"({"model_path":"/w/v1","weight_version":"default"})"))
+      .on("GET /ready", answer(200, ""))
+      .on("GET /v1/models",
+          answer(200, R"({"data":[{"id":"/w/v1","root":"/w/v1","parent":null},)"
+                      R"({"id":"policy-v7","root":"/w/v7","parent":"/w/v1"},{"id":"other","parent":"/w/v1"}]})"));
+  const Outcome outcome = engine.run(DialectKind::sglang, task(list_adapters));
+  ASSERT_TRUE(outcome.ok()) << outcome.text;
+  EXPECT_EQ(engine.routes(), (Strings{"GET /server_info", "GET /model_info", "GET /ready", "GET /v1/models"}));
+  ASSERT_TRUE(outcome.reading->adapters);
+  ASSERT_EQ(outcome.reading->adapters->size(), 2U);
+  EXPECT_EQ(outcome.reading->adapters->at(0).name, "policy-v7");
+  EXPECT_EQ(outcome.reading->adapters->at(0).directory, "/w/v7");
+  EXPECT_EQ(outcome.reading->adapters->at(1).directory, "");
+  EXPECT_EQ(outcome.reading->adapter_rank_max, 8);
+  EXPECT_EQ(outcome.reading->label, "default");
+}
+
+TEST(Sglang, list_of_adapters_that_is_none_is_not_taken_for_an_empty_one) {
+  for (const HttpResult& models : {HttpResult(answer(200, R"({"data":null})")), HttpResult(answer(200, "{}")),
+                                   HttpResult(answer(500, "no")), HttpResult(lost(TransportError::Kind::timeout))}) {
+    ScriptedEngine engine = serving("7");
+    engine.on("GET /v1/models", models);
+    const Outcome outcome = engine.run(DialectKind::sglang, task(list_adapters));
+    EXPECT_EQ(outcome.kind, OutcomeKind::unknown) << outcome.text;
+    EXPECT_FALSE(outcome.reading.has_value());
+  }
+  ScriptedEngine none = serving("7");
+  none.on("GET /v1/models", answer(200, R"({"data":[{"id":"/w/v1","parent":null}]})"));
+  const Outcome outcome = none.run(DialectKind::sglang, task(list_adapters));
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_TRUE(outcome.reading->adapters && outcome.reading->adapters->empty());
+  EXPECT_FALSE(outcome.reading->adapter_rank_max.has_value());
+  EXPECT_FALSE(serving("7").run(DialectKind::sglang, task(read_state)).reading->adapters.has_value());
 }
 
 TEST(Sglang, empty_load_is_a_vllm_step) {

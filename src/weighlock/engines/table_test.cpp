@@ -22,6 +22,12 @@ struct Example {
   bool needs_restart = false;
 };
 
+// SGLang's answer when an adapter wasn't loaded or unloaded.
+std::string no_adapter(const std::string& message) {
+  return R"({"rid":null,"http_worker_ipc":null,"success":false,"error_message":")" + message +
+         R"(","loaded_adapters":null})";
+}
+
 const std::vector<Example>& sglang_examples() {
   static const std::vector<Example> kExamples = {
       {load, 200,
@@ -77,6 +83,54 @@ const std::vector<Example>& sglang_examples() {
       {flush, 400, "Flush cache failed.\n", untouched},
       {flush, 400, "Timed out waiting for idle state.", untouched},
       {flush, 400, "Another flush_cache is already in progress.", untouched},
+      {load_adapter, 200,
+       R"({"rid":null,"http_worker_ipc":null,"success":true,"error_message":"","loaded_adapters":{"p-v1":"/w/p1"}})",
+       ok},
+      {load_adapter, 400, no_adapter("Failed to load LoRA adapter p-v1 because it is already loaded"), untouched,
+       ErrorCode::adapter_exists},
+      {load_adapter, 400, no_adapter("LoRA with name p-v1 already exists. Loaded LoRAs: odict_keys(['p-v1'])"),
+       untouched, ErrorCode::adapter_exists},
+      {load_adapter, 400,
+       no_adapter("LoRA adapter 'p-v1' has an incomplete unload. Retry the unload before loading it again."), untouched,
+       ErrorCode::adapter_half_unloaded},
+      {load_adapter, 400,
+       no_adapter("Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/nowhere/lora'. Use `repo_type` "
+                  "argument if needed."),
+       untouched, ErrorCode::storage_not_visible},
+      {load_adapter, 400, no_adapter("[Errno 2] No such file or directory: '/w/empty/adapter_config.json'"), untouched,
+       ErrorCode::storage_not_visible},
+      {load_adapter, 400, no_adapter("Cannot find any model weights with `/w/empty`"), untouched,
+       ErrorCode::storage_not_visible},
+      {load_adapter, 400,
+       no_adapter("Error while deserializing header: incomplete metadata, file not fully covered"), untouched},
+      {load_adapter, 400,
+       no_adapter("Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' "
+                  "and the maximum length is 96: '/nowhere'."),
+       untouched, ErrorCode::storage_not_visible},
+      {load_adapter, 400,
+       no_adapter("LoRA adapter p-v1 with rank 64 is incompatible with the current LoRA memory pool configuration. "
+                  "Please ensure that the LoRA adapter's rank is within the configured `--max-lora-rank` and that the "
+                  "target modules are included in `--lora-target-modules`."),
+       untouched},
+      {load_adapter, 400, no_adapter("LoRA is not enabled. Please set `--enable-lora` to enable LoRA."), untouched,
+       ErrorCode::not_supported},
+      {load_adapter, 400,
+       no_adapter("Failed to load p-v1 because LoRA serving currently doesn't support DoRA adapters"), untouched},
+      {load_adapter, 200, no_adapter("a Ray server says failures so"), untouched},
+      {load_adapter, 500, "Internal Server Error", unknown, ErrorCode::bad_answer},
+      {load_adapter, 504, "", unknown, ErrorCode::timed_out},
+      {load_adapter, 404, R"({"detail":"Not Found"})", untouched, ErrorCode::not_supported},
+      {load_adapter, 400, R"({"object":"error","message":"lora_path: Field required","code":400})", untouched},
+      {unload_adapter, 200,
+       R"({"rid":null,"http_worker_ipc":null,"success":true,"error_message":"","loaded_adapters":{}})", ok},
+      {unload_adapter, 400, no_adapter("LoRA with name nope does not exist. Loaded LoRAs: odict_keys(['p-v1'])"),
+       untouched, ErrorCode::adapter_missing},
+      {unload_adapter, 400, no_adapter("LoRA is not enabled. Please set `--enable-lora` to enable LoRA."), untouched,
+       ErrorCode::not_supported},
+      {unload_adapter, 400, no_adapter("the scheduler couldn't"), untouched},
+      {unload_adapter, 200, "", unknown, ErrorCode::bad_answer},
+      {list_adapters, 200, R"({"object":"list","data":[]})", ok},
+      {list_adapters, 200, R"({"object":"list"})", unknown, ErrorCode::bad_answer},
       {read_state, 200, R"({"model_path":"/w/v1","weight_version":"default"})", ok},
       {read_state, 200, "null", unknown, ErrorCode::bad_answer},
       {probe, 200, R"({"text":"a","meta_info":{}})", ok},
@@ -88,6 +142,10 @@ const std::vector<Example>& sglang_examples() {
 const std::vector<Example>& vllm_examples() {
   const std::string dead =
       R"({"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}})";
+  const auto error = [](int status, const std::string& message, const std::string& type) {
+    return R"({"error":{"message":")" + message + R"(","type":")" + type + R"(","param":null,"code":)" +
+           std::to_string(status) + "}}";
+  };
   const auto rpc = [](const std::string& text) {
     return R"({"error":{"message":"Call to collective_rpc method failed: )" + text +
            R"(","type":"InternalServerError","param":null,"code":500}})";
@@ -122,6 +180,50 @@ const std::vector<Example>& vllm_examples() {
        untouched},
       {load, 200, "", unknown, ErrorCode::bad_answer},
       {load, 404, R"({"detail":"Not Found"})", untouched, ErrorCode::not_supported},
+      {load_adapter, 200, "Success: LoRA adapter 'a7' added successfully.", ok},
+      {load_adapter, 400,
+       error(400,
+             "The lora adapter 'a7' has already been loaded. If you want to load the adapter in place, set "
+             "'load_inplace' to True.",
+             "InvalidUserInput"),
+       untouched, ErrorCode::adapter_exists},
+      {load_adapter, 404, error(404, "Loading lora a7 failed: No adapter found for /nowhere", "NotFoundError"),
+       untouched, ErrorCode::storage_not_visible},
+      {load_adapter, 500,
+       error(500,
+             "Call to add_lora method failed: Worker failed with error 'LoRA rank 64 is greater than max_lora_rank "
+             "16.', please check the stack trace above for the root cause",
+             "InternalServerError"),
+       untouched},
+      {load_adapter, 500,
+       error(500, "Call to add_lora method failed: LoRA is not enabled. Use --enable-lora to enable LoRA.",
+             "InternalServerError"),
+       untouched, ErrorCode::not_supported},
+      {load_adapter, 500,
+       error(500,
+             "Call to add_lora method failed: Worker failed with error 'Error while deserializing header: incomplete "
+             "metadata, file not fully covered'",
+             "InternalServerError"),
+       untouched},
+      {load_adapter, 500,
+       error(500, "Call to add_lora method failed: <path> doesn't contain tensors", "InternalServerError"), untouched},
+      {load_adapter, 500,
+       error(500, "Call to add_lora method failed: vLLM does not yet support DoRA.", "InternalServerError"), untouched},
+      {load_adapter, 404, error(404, "Loading lora a7 failed: No adapter found for <path>", "NotFoundError"),
+       untouched, ErrorCode::storage_not_visible},
+      {load_adapter, 400,
+       error(400, "The lora adapter 'policy' conflicts with a served base model.", "InvalidUserInput"), untouched},
+      {load_adapter, 500, dead, touched, ErrorCode::worker_failed, true},
+      {load_adapter, 500, error(500, "something else", "InternalServerError"), unknown, ErrorCode::bad_answer},
+      {load_adapter, 404, R"({"detail":"Not Found"})", untouched, ErrorCode::not_supported},
+      {load_adapter, 200, "", unknown, ErrorCode::bad_answer},
+      {load_adapter, 502, "", unknown, ErrorCode::unreachable},
+      {unload_adapter, 200, "Success: LoRA adapter 'a7' removed successfully.", ok},
+      {unload_adapter, 404, error(404, "The lora adapter 'x' cannot be found.", "NotFoundError"), untouched,
+       ErrorCode::adapter_missing},
+      {unload_adapter, 404, R"({"detail":"Not Found"})", untouched, ErrorCode::not_supported},
+      {unload_adapter, 500, error(500, "something else", "InternalServerError"), unknown, ErrorCode::bad_answer},
+      {list_adapters, 200, R"({"object":"list","data":[]})", ok},
       {pause, 200, R"({"status":"paused"})", ok},
       {pause, 400,
        R"({"error":{"message":"1 validation error: …","type":"Bad Request","param":"query.mode","code":400}})",

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "weighlock/engines/adapters.hpp"
 #include "weighlock/engines/evidence.hpp"
 #include "weighlock/engines/exchange.hpp"
 
@@ -43,18 +44,6 @@ std::string sample(std::string_view metrics, std::string_view name) {
   return "";
 }
 
-// The served model itself, not an adapter (those have a parent).
-const json::value* base_model(const json::value& models) {
-  const json::value* data = find(models, "data");
-  const json::array* list = data ? data->if_array() : nullptr;
-  if (!list) return nullptr;
-  for (const json::value& model : *list) {
-    const json::value* parent = find(model, "parent");
-    if (find_string(model, "id") && (!parent || parent->is_null())) return &model;
-  }
-  return nullptr;
-}
-
 class Talk final : public Exchange {
  public:
   explicit Talk(EngineTask task) : Exchange(vllm_table(), std::move(task)) {}
@@ -76,6 +65,11 @@ class Talk final : public Exchange {
         return simple("/resume", json::object());
       case probe:
         return ask_model();
+      case load_adapter:
+        return change_adapter("/v1/load_lora_adapter",
+                              json::object{{"lora_name", operation().adapter}, {"lora_path", operation().directory}});
+      case unload_adapter:
+        return change_adapter("/v1/unload_lora_adapter", json::object{{"lora_name", operation().adapter}});
       default:
         return read();
     }
@@ -96,6 +90,19 @@ class Talk final : public Exchange {
                      OutcomeKind::unknown, ErrorCode::bad_answer,
                      fmt::format("was sent the label '{}' and answered \"{}\"", operation().label, answer.words()));
                });
+  }
+
+  // Never with load_inplace: the engine would remember it and read the directory again later. The answer is a text,
+  // without a content type, that names the adapter in quotes.
+  Turn change_adapter(std::string target, json::object body) {
+    return ask(
+        post(std::move(target), std::move(body), Key::api, Effect::changes), [this](const Answer& answer) -> Turn {
+          Outcome outcome = judge(operation().kind, answer);
+          const bool named = body::contains(answer, fmt::format("'{}'", operation().adapter));
+          if (!outcome.ok() || named) return outcome;
+          return failed(OutcomeKind::unknown, ErrorCode::bad_answer,
+                        fmt::format("was asked for '{}' and answered \"{}\"", operation().adapter, answer.words()));
+        });
   }
 
   // Requests that mode keep leaves running would make the reset a refusal: they are preempted, and computed again.
@@ -140,7 +147,7 @@ class Talk final : public Exchange {
     return ask(get("/v1/models", Key::api), [this](const Answer& answer) -> Turn {
       Outcome outcome = judge(read_state, answer);
       if (!outcome.ok()) return outcome;
-      const json::value* model = base_model(*answer.json);
+      const json::value* model = base_model_of(*answer.json);
       if (!model) return failed(OutcomeKind::unknown, ErrorCode::bad_answer, "lists no model");
       return complete(std::string(*find_string(*model, "id")));
     });
@@ -206,7 +213,7 @@ class Talk final : public Exchange {
   }
 
   // Metrics can be switched off, and /v1/models can ask for a key that control calls don't need: what these two tell is
-  // wanted, not needed.
+  // wanted, not needed, but for the list of adapters.
   Turn read_start_time() {
     Ask metrics = get("/metrics", Key::api);
     metrics.if_refused = [this] { return read_path(); };
@@ -218,9 +225,17 @@ class Talk final : public Exchange {
 
   Turn read_path() {
     Ask models = get("/v1/models", Key::api);
-    models.if_refused = [this] { return have_reading(); };
-    return ask(std::move(models), [this](const Answer& answer) -> Turn {
-      const json::value* model = answer.status == 200 && answer.json ? base_model(*answer.json) : nullptr;
+    const bool wanted_only = operation().kind != list_adapters;
+    if (wanted_only) models.if_refused = [this] { return have_reading(); };
+    return ask(std::move(models), [this, wanted_only](const Answer& answer) -> Turn {
+      if (!wanted_only) {
+        Outcome outcome = judge(list_adapters, answer);
+        if (!outcome.ok()) return outcome;
+        reading_.adapters = adapters_of(*answer.json);
+        if (!reading_.adapters)
+          return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
+      }
+      const json::value* model = answer.status == 200 && answer.json ? base_model_of(*answer.json) : nullptr;
       if (model) reading_.model_path = find_string(*model, "root").value_or("");
       return have_reading();
     });

@@ -18,6 +18,10 @@ constexpr std::string_view kShape =
 constexpr std::string_view kLethal =
     "the next request would kill the engine: it must load a good version before it is resumed";
 
+constexpr std::string_view kLoraOff = "start the engine with --enable-lora and --max-lora-rank";
+constexpr std::string_view kNoLoraRoute =
+    "adapters can be changed only if the engine was started with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1";
+
 // The two loads differ only in what is loaded.
 constexpr auto kTable = std::to_array<Row>({
     // A dead core answers everything so, until its process ends.
@@ -69,6 +73,31 @@ constexpr auto kTable = std::to_array<Row>({
      untouched,
      worker_failed,
      "requests are running: flush when they have ended"},
+
+    // Adapters. A load that fails leaves the name free and everything else as it was.
+    {load_adapter, {200}, body::contains, "added successfully", ok},
+    {load_adapter, {400}, body::contains, "has already been loaded", untouched, adapter_exists},
+    {load_adapter,
+     {404},
+     body::contains,
+     "No adapter found for",
+     untouched,
+     storage_not_visible,
+     "the engine sees no adapter_config.json there: is the storage mounted there under the same path?"},
+    {load_adapter,
+     {5},
+     body::contains,
+     "is greater than max_lora_rank",
+     untouched,
+     worker_failed,
+     "save the adapter with a smaller rank, or start the engine with a greater --max-lora-rank"},
+    {load_adapter, {5}, body::contains, "LoRA is not enabled", untouched, not_supported, kLoraOff},
+    {load_adapter, {5}, body::contains, "Call to add_lora method failed", untouched},
+    {load_adapter, {404}, body::anything, "", untouched, not_supported, kNoLoraRoute},
+    {unload_adapter, {200}, body::contains, "removed successfully", ok},
+    {unload_adapter, {404}, body::contains, "cannot be found", untouched, adapter_missing},
+    {unload_adapter, {404}, body::anything, "", untouched, not_supported, kNoLoraRoute},
+    {list_adapters, {200}, body::has, "data", ok},
 
     // Reads. A checksum of a half-made layer fails, and tells so.
     {verify, {5}, body::contains, "Cannot copy out of meta tensor", touched, worker_failed, kLethal},

@@ -150,6 +150,50 @@ TEST(Vllm, state_can_be_read_without_metrics_and_without_the_key_for_v1) {
   EXPECT_EQ(outcome.reading->label, "default");
 }
 
+TEST(Vllm, adapter_is_loaded_and_unloaded_by_name_and_never_in_place) {
+  ScriptedEngine engine;
+  engine.on("POST /v1/load_lora_adapter", answer(200, "Success: LoRA adapter 'policy-v7' added successfully."))
+      .on("POST /v1/unload_lora_adapter", answer(200, "Success: LoRA adapter 'policy-v7' removed successfully."));
+  EXPECT_TRUE(engine.run(DialectKind::vllm, task(load_adapter)).ok());
+  EXPECT_TRUE(engine.run(DialectKind::vllm, task(unload_adapter)).ok());
+  EXPECT_EQ(engine.routes(), (Strings{"POST /v1/load_lora_adapter", "POST /v1/unload_lora_adapter"}));
+  EXPECT_EQ(engine.body(0), R"({"lora_name":"policy-v7","lora_path":"/w/v2"})");
+  EXPECT_EQ(engine.body(1), R"({"lora_name":"policy-v7"})");
+}
+
+TEST(Vllm, success_that_names_another_adapter_is_not_believed) {
+  ScriptedEngine engine;
+  engine.on("POST /v1/load_lora_adapter", answer(200, "Success: LoRA adapter 'policy-v70' added successfully."))
+      .on("POST /v1/unload_lora_adapter", answer(200, "Success: LoRA adapter 'policy-v70' removed successfully."));
+  EXPECT_EQ(engine.run(DialectKind::vllm, task(load_adapter)).kind, OutcomeKind::unknown);
+  EXPECT_EQ(engine.run(DialectKind::vllm, task(unload_adapter)).kind, OutcomeKind::unknown);
+}
+
+TEST(Vllm, adapters_are_listed_behind_the_engine_core_and_their_list_is_needed) {
+  ScriptedEngine engine = serving("7");
+  const Outcome outcome = engine.run(DialectKind::vllm, task(list_adapters));
+  ASSERT_TRUE(outcome.ok()) << outcome.text;
+  EXPECT_EQ(engine.routes(), (Strings{"GET /is_paused", "GET /weight_info", "GET /metrics", "GET /v1/models"}));
+  ASSERT_TRUE(outcome.reading->adapters);
+  ASSERT_EQ(outcome.reading->adapters->size(), 1U);
+  EXPECT_EQ(outcome.reading->adapters->front().name, "a1");
+  EXPECT_EQ(outcome.reading->adapters->front().directory, "/l");
+  EXPECT_EQ(outcome.reading->model_path, "m/v1");
+  EXPECT_FALSE(outcome.reading->adapter_rank_max.has_value()) << "vLLM doesn't tell";
+
+  const auto with_models = [](HttpResult models) {
+    ScriptedEngine other;
+    other.on("GET /is_paused", answer(200, R"({"is_paused":false})"))
+        .on("GET /weight_info", answer(200, R"({"weight_version":"default"})"))
+        .on("GET /v1/models", std::move(models));
+    return other.run(DialectKind::vllm, task(list_adapters));
+  };
+  EXPECT_EQ(with_models(answer(401, R"({"error":"Unauthorized"})")).code, ErrorCode::permission_denied);
+  EXPECT_EQ(with_models(answer(200, R"({"data":{}})")).kind, OutcomeKind::unknown);
+  EXPECT_EQ(with_models(answer(500, "no")).kind, OutcomeKind::unknown);
+  EXPECT_FALSE(serving("7").run(DialectKind::vllm, task(read_state)).reading->adapters.has_value());
+}
+
 TEST(Vllm, verify_reaches_checksum_when_a_differing_tensor_agrees) {
   ScriptedEngine engine = serving("7");
   engine.on("POST /weight_checker", answer(200, checksums(kDigest)));

@@ -45,6 +45,12 @@ SaveOutcomeKind kind_of(SaveKind kind) {
   return SaveOutcomeKind::unknown;
 }
 
+// Somebody continues engines behind our back: for people, not only for the journal.
+void log_continued(const Record& record) {
+  if (record.kind != RecordKind::worker_state || find_string(record.body, "state") != kContinuedByOther) return;
+  log_warn("pair={} worker {}: {}", record.pair, record.worker, find_string(record.body, "message").value_or(""));
+}
+
 }  // namespace
 
 Executor::Executor(Parts parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {
@@ -67,6 +73,7 @@ void Executor::post(EventBody body) {
 }
 
 void Executor::append(std::vector<Record> group, std::function<void()> durable) {
+  for (const Record& record : group) log_continued(record);
   auto shared = std::make_shared<std::vector<Record>>(std::move(group));
   auto outcome = std::make_shared<Status>();
   const std::int64_t wall_ms = unix_now_ms();

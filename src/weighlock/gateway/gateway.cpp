@@ -64,10 +64,12 @@ struct Gateway::Implementation {
   CredentialStore credentials;
   Waiters waiters;
   Metrics metrics;
+  MetaStore meta;
   Pool journal_pool;
   Pool storage_pool;
   Pool fence_pool;
   Pool read_pool;
+  Pool body_pool;
   HttpClient http;
   EngineCalls engine_calls;
   Readiness readiness;
@@ -91,6 +93,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       storage_pool(loop, kStorageThreads),
       fence_pool(loop, 1),
       read_pool(loop, 1),
+      body_pool(loop, 1),
       http(loop, HttpClient::Settings{.name_may_be_at = Confinement::may_be_called}),
       engine_calls(loop, http),
       readiness(loop, engine_calls, credentials),
@@ -108,6 +111,8 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
           credentials,
           readiness,
           metrics,
+          meta,
+          body_pool,
           WallClock(unix_now_ms(), loop.now()),
           ApiSettings{settings.admin_api_key, default_policy(settings), settings.reply_by,
                       settings.compat_error_status}},
@@ -117,6 +122,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
   executor.attach(driver);
   restore_credentials(driver.state(), credentials);
   add_compat_routes(router, api);
+  add_meta_routes(router, api);
   add_pair_routes(router, api);
   add_update_routes(router, api);
   add_worker_routes(router, api);
@@ -189,8 +195,8 @@ Status Gateway::listen() {
   settings.host = self.settings.host;
   settings.port = self.settings.port;
   if (Status done = self.server.listen(settings); !done) return done;
-  if (!protocol::needs_recovery(self.driver.state())) return {};
-  log_warn("taking over what the gateway before left undone: {}", left_text(self.driver.state()));
+  if (protocol::needs_recovery(self.driver.state()))
+    log_warn("taking over what the gateway before left undone: {}", left_text(self.driver.state()));
   self.driver.post(protocol::Recover{});
   return {};
 }

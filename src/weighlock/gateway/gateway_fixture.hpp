@@ -53,6 +53,13 @@ class FakeEngine {
   std::atomic<bool> hold_loads{false};  // answers only after `release`
   std::atomic<bool> hold_reads{false};  // never answers a read of its state
   std::atomic<bool> refuse_reads{false};
+  // Requests of this route wait, without effect, until `let_go`; loop only.
+  std::string hold;
+  bool holds_one() const { return !waiting_.empty(); }
+  void let_go() {
+    hold.clear();
+    for (const auto& [request, answer] : std::exchange(waiting_, {})) handle(request, answer);
+  }
   // As a supervisor does it: the same address, another process, the weights that it was started with.
   void restart(const std::string& start_path) {
     started += 100;
@@ -79,6 +86,7 @@ class FakeEngine {
     const std::string target = request.target.substr(0, request.target.find('?'));
     const json::value body =
         request.body.empty() ? json::value(nullptr) : parse_json(request.body, "body").value_or(nullptr);
+    if (!hold.empty() && target == hold) return waiting_.emplace_back(request, answer), void();
     if (target == "/server_info" && hold_reads) return unanswered_.push_back(answer);
     if (target == "/server_info" && refuse_reads) return answer.respond(json_reply(500, {{"detail", "no"}}));
     if (target == "/server_info")
@@ -114,6 +122,7 @@ class FakeEngine {
 
   std::vector<Responder> held_;
   std::vector<Responder> unanswered_;
+  std::vector<std::pair<HttpRequest, Responder>> waiting_;
   HttpServer server_;
 };
 

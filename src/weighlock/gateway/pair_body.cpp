@@ -62,7 +62,38 @@ Failure read_workers(const json::value& value, const Confinement& confinement, P
   return std::nullopt;
 }
 
+Failure read_lora(const json::value& value, protocol::PairSpec& spec) {
+  const json::object* object = value.if_object();
+  if (!object) return bad("lora", "must be null or an object with a \"name\"");
+  if (Failure unknown = unknown_key(*object, "lora", {"name", "keep"})) return unknown;
+  protocol::LoraSpec lora;
+  const auto name = find_string(value, "name");
+  if (!name) return bad("lora.name", "is required: versions are loaded as NAME-v1, NAME-v2, ...");
+  if (Failure failure = check_lora_name(*name, "lora.name")) return failure;
+  lora.name = *name;
+  if (object->contains("keep")) {
+    const auto keep = find_int(value, "keep");
+    if (!keep || *keep < 0) return bad("lora.keep", "must be a whole number: how many versions stay loaded, 0 for all");
+    lora.keep = *keep;
+  }
+  spec.lora = std::move(lora);
+  return std::nullopt;
+}
+
 }  // namespace
+
+Failure check_lora_name(std::string_view name, const std::string& field) {
+  if (name.empty()) return bad(field, "must not be empty");
+  if (name.size() > limits::kLoraNameBytesMax)
+    return bad(field, fmt::format("has {} bytes; at most {} are taken", name.size(), limits::kLoraNameBytesMax));
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) return bad(field, "must not contain control characters");
+    if (c == '/' || c == '\\') return bad(field, fmt::format("must not contain '{}'", c));
+  }
+  if (name == "." || name == "..") return bad(field, fmt::format("must not be '{}'", name));
+  return std::nullopt;
+}
 
 Failure check_pair_name(const std::string& name) {
   if (name.empty()) return bad("pair_name", "must not be empty");
@@ -144,9 +175,9 @@ Failure read_pair_body(const json::value& value, const std::string& name, const 
   if (!save_path) return bad("save_path", "is required: an absolute path that trainers write and workers read");
   if (Failure failure = within("save_path", confinement.check_directory(*save_path, "save_path"))) return failure;
   out.spec.save_path = *save_path;
-  if (const json::value* lora = object->if_contains("lora"); lora && !lora->is_null())
-    return FieldError{"lora",
-                      Error{ErrorCode::not_supported, "lora: adapters are not carried by this release; use null"}};
+  if (const json::value* lora = object->if_contains("lora"); lora && !lora->is_null()) {
+    if (Failure failure = read_lora(*lora, out.spec)) return failure;
+  }
   const json::value* trainers = object->if_contains("trainers");
   if (!trainers) return bad("trainers", "is required");
   if (Failure failure = read_trainers(*trainers, confinement, out.spec)) return failure;

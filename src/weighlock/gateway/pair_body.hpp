@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "weighlock/gateway/confinement.hpp"
 #include "weighlock/gateway/credentials.hpp"
@@ -32,5 +33,7 @@ std::optional<FieldError> read_worker(const json::value& value, const std::strin
 std::optional<FieldError> read_urls(const std::vector<std::string>& texts, const std::string& field, std::size_t most,
                                     const Confinement& confinement, std::vector<std::string>& out);
 std::optional<FieldError> check_pair_name(const std::string& name);
+// An adapter's name, as engines and people will see it: printable, short, and nothing that a path is made of.
+std::optional<FieldError> check_lora_name(std::string_view name, const std::string& field);
 
 }  // namespace weighlock

@@ -6,9 +6,22 @@
 #include <utility>
 
 #include "weighlock/runtime/log.hpp"
+#include "weighlock/store/adapter.hpp"
 
 namespace weighlock {
 namespace {
+
+SealInfo info_of(const protocol::Seal& seal, const std::string& owner) {
+  SealInfo info;
+  info.pair = seal.pair;
+  info.lineage = seal.lineage;
+  info.version = seal.version;
+  info.attempt = seal.attempt;
+  info.writer = owner;
+  info.foreign = seal.foreign;
+  info.save_path = seal.save_path;
+  return info;
+}
 
 std::string parent_of(const std::string& directory) {
   return directory.substr(0, directory.rfind('/'));
@@ -128,6 +141,7 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
   for (const std::string& path : {seal.save_path, seal.directory}) {
     if (Status inside = confine(path); !inside) return std::move(inside).error();
   }
+  if (seal.is_adapter) return seal_adapter(seal);
   if (const Result<std::string> empty = store_.ensure_empty_checkpoint(seal.save_path); !empty)
     log_warn("no empty checkpoint in '{}', which a vLLM may need to be healed: {}", seal.save_path,
              empty.error().text());
@@ -137,15 +151,7 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
   if (before) options.reference = before->inspection.layout;
   Result<Inspection> found = store_.inspect(seal.directory, options);
   if (!found) return std::move(found).error();
-  SealInfo info;
-  info.pair = seal.pair;
-  info.lineage = seal.lineage;
-  info.version = seal.version;
-  info.attempt = seal.attempt;
-  info.writer = owner_;
-  info.foreign = seal.foreign;
-  info.save_path = seal.save_path;
-  Result<Manifest> manifest = store_.seal(seal.directory, *found, info);
+  Result<Manifest> manifest = store_.seal(seal.directory, *found, info_of(seal, owner_));
   if (!manifest) return std::move(manifest).error();
   auto known = std::make_shared<Known>();
   known->inspection = *std::move(found);
@@ -189,6 +195,68 @@ void VersionStorage::recall(const std::string& directory) {
   const std::lock_guard lock(mutex_);
   known->manifest = *std::move(manifest);
   known->sealed = true;
+}
+
+std::shared_ptr<const Layout> VersionStorage::base_layout(const std::string& directory, std::string& reason) {
+  if (directory.empty()) return nullptr;  // the machine said why
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = known_.find(directory); known != known_.end())
+      return std::make_shared<const Layout>(known->second->inspection.layout);
+    if (const auto base = bases_.find(directory); base != bases_.end()) return base->second;
+  }
+  InspectOptions options;
+  options.reach.follow = Follow::anywhere;
+  options.wait_visible = Milliseconds(0);
+  Result<Inspection> found = store_.inspect(directory, options);
+  if (!found) {
+    reason = found.error().text();
+    return nullptr;
+  }
+  auto layout = std::make_shared<const Layout>(std::move(found->layout));
+  const std::lock_guard lock(mutex_);
+  if (bases_.size() >= kBasesMax) bases_.clear();  // read again when asked for: milliseconds
+  bases_[directory] = layout;
+  return layout;
+}
+
+// Nothing is compared inside an engine, so no expectations are made.
+Result<protocol::SealedVersion> VersionStorage::seal_adapter(const protocol::Seal& seal) {
+  protocol::SealedVersion out;
+  out.adapter_base_reason = seal.adapter_base_reason;
+  const std::shared_ptr<const Layout> base = base_layout(seal.adapter_base, out.adapter_base_reason);
+  if (base) out.adapter_base_reason.clear();
+  const std::shared_ptr<Known> before = find(seal.reference_directory);
+  InspectOptions options;
+  options.is_lora = true;
+  options.allow_layout_change = seal.allow_layout_change;
+  if (base) options.lora_base = *base;
+  if (before) options.reference = before->inspection.layout;
+  Result<Inspection> found = store_.inspect(seal.directory, options);
+  if (!found) return std::move(found).error();
+  Result<Manifest> manifest = store_.seal(seal.directory, *found, info_of(seal, owner_));
+  if (!manifest) return std::move(manifest).error();
+  auto known = std::make_shared<Known>();
+  known->inspection = *std::move(found);
+  known->manifest = *std::move(manifest);
+  known->sealed = true;
+  for (const std::string& warning : known->inspection.warnings) log_warn("{}: {}", seal.directory, warning);
+  if (!base)
+    log_warn("{}: the adapter's names were not compared with a base model: {}", seal.directory,
+             out.adapter_base_reason);
+  out.bytes = known->inspection.file_bytes;
+  out.tensors = known->inspection.layout.size();
+  out.compared = before != nullptr;
+  out.layout_changed = before && !compare_layouts(before->inspection.layout, known->inspection.layout).empty();
+  out.adapter_rank = adapter_rank(known->inspection.layout);
+  remember(seal.directory, known);
+  if (seal.digest_now) {
+    Result<std::string> digested = digest(seal.directory);
+    if (!digested) return std::move(digested).error();
+    out.digest = *digested;
+    out.differs_from_reference = !before || before->manifest.digest != out.digest;
+  }
+  return out;
 }
 
 Result<std::string> VersionStorage::digest(const std::string& directory) {

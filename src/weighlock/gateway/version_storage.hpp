@@ -52,6 +52,7 @@ class VersionStorage {
   // Versions remembered of one place (the folder that they lie in): what a pair has in use must not be forgotten
   // because others are busy. One is about a megabyte for a model of a thousand tensors.
   static constexpr std::size_t kRememberedMax = 32;
+  static constexpr std::size_t kBasesMax = 8;  // pairs with adapters of different models, and a version or two of each
 
   struct Known {
     Inspection inspection;
@@ -65,6 +66,9 @@ class VersionStorage {
   void forget_order(const std::string& directory);  // the lock is held
   // The reference inspected, from memory if it was; null with the reason where it can't be.
   std::shared_ptr<Known> reference(const std::string& directory, std::string& reason);
+  // The tensors of an adapter's base model; null with the reason where they can't be read here.
+  std::shared_ptr<const Layout> base_layout(const std::string& directory, std::string& reason);
+  Result<protocol::SealedVersion> seal_adapter(const protocol::Seal& seal);
   Result<std::string> prepare_blind(const protocol::Prepare& prepare, const std::string& why);
   bool is_blind(const std::string& directory) const;
   Status confine(const std::string& path) const;
@@ -75,7 +79,8 @@ class VersionStorage {
   std::atomic<bool> stopping_ = false;
   mutable std::mutex mutex_;  // all below
   std::map<std::string, std::shared_ptr<Known>> known_;
-  std::map<std::string, std::deque<std::string>> order_;  // of known_ by place, oldest first
+  std::map<std::string, std::deque<std::string>> order_;        // of known_ by place, oldest first
+  std::map<std::string, std::shared_ptr<const Layout>> bases_;  // of adapters, bounded
   std::set<std::string> seen_;   // save paths that were visible once: later trouble is an error, not blindness
   std::set<std::string> blind_;  // directories handed out blind
 };

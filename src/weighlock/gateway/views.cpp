@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weighlock/gateway/ended_text.hpp"
+#include "weighlock/gateway/promises.hpp"
 #include "weighlock/gateway/settings.hpp"
 
 namespace weighlock {
@@ -40,6 +41,18 @@ json::array targets_view(const ViewContext& context, const Update& update) {
     out.push_back(std::move(one));
   }
   return out;
+}
+
+json::value lora_view(const std::optional<LoraSpec>& lora) {
+  if (!lora) return nullptr;
+  return {{"name", lora->name}, {"keep", lora->keep}};
+}
+
+// The name under which the update's version is asked for at the engines.
+json::value adapter_view(const ViewContext& context, const Update& update) {
+  const auto pair = context.state.pairs.find(update.pair);
+  if (pair == context.state.pairs.end() || !pair->second.spec.lora) return nullptr;
+  return json::string(adapter_name(*pair->second.spec.lora, update.version.version));
 }
 
 }  // namespace
@@ -116,6 +129,7 @@ json::object update_view(const ViewContext& context, const Update& update) {
   out["phases"] = phases_view(context, update);
   out["pause_ms"] = pause_of(update, context.now).count();
   out["bytes"] = update.sealed ? json::value(update.sealed->bytes) : json::value(nullptr);
+  out["adapter"] = adapter_view(context, update);
   out["workers"] = targets_view(context, update);
   out["error"] = nullptr;
   if (is_terminal(update.state) && update.state != UpdateState::succeeded)
@@ -135,6 +149,7 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
   json::object out;
   out["name"] = pair.spec.name;
   out["mode"] = "disk";
+  out["lora"] = lora_view(pair.spec.lora);
   out["lineage"] = pair.lineage;
   out["committed"] = pair.committed ? json::value(pair.committed->version) : json::value(nullptr);
   out["state"] = !pair.removing.empty() ? "removing" : !pair.active.empty() ? "updating" : "idle";
@@ -142,6 +157,7 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
   out["rollback_reason"] = pair.last_good ? json::value(nullptr) : json::value(pair.rollback_reason);
   out["workers"] = {{"total", pair.spec.workers.size()}, {"ready", ready}, {"quarantined", quarantined}};
   out["settings"] = settings_view(pair.spec.policy);
+  out["not_promised"] = not_promised(pair.spec.policy);
   return out;
 }
 

@@ -127,10 +127,10 @@ std::string answer_text(const HttpResponse& response, const AnswerFraming& frami
   if (framing.chunked) {
     out += "Transfer-Encoding: chunked\r\n";
   } else if (!framing.streamed && !bodyless) {
-    out += fmt::format("Content-Length: {}\r\n", response.body.size());
+    out += fmt::format("Content-Length: {}\r\n", framing.apart.value_or(response.body.size()));
   }
   out += framing.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
-  if (!framing.streamed && !framing.to_head && !bodyless) out += response.body;
+  if (!framing.streamed && !framing.apart && !framing.to_head && !bodyless) out += response.body;
   return out;
 }
 

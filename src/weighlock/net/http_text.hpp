@@ -2,6 +2,8 @@
 // Connection or Host in the value's headers is left out, and control characters in a header become spaces.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 
 #include "weighlock/core/http.hpp"
@@ -12,13 +14,14 @@ namespace weighlock {
 std::string request_text(const Url& peer, const HttpRequest& request);
 
 struct AnswerFraming {
-  bool to_head = false;    // no body, but its length
-  bool keep_alive = true;  // otherwise "Connection: close"
-  bool streamed = false;   // the head of a stream: no length
-  bool chunked = false;    // streamed on HTTP/1.1
+  bool to_head = false;                   // no body, but its length
+  bool keep_alive = true;                 // otherwise "Connection: close"
+  bool streamed = false;                  // the head of a stream: no length
+  bool chunked = false;                   // streamed on HTTP/1.1
+  std::optional<std::size_t> apart = {};  // length of a body that isn't in the value, and is sent apart
 };
 
-// The head of the answer, and its body unless streamed or to HEAD.
+// The head of the answer, and its body unless streamed, apart or to HEAD.
 std::string answer_text(const HttpResponse& response, const AnswerFraming& framing);
 
 std::string chunk_text(const std::string& bytes);  // `bytes` not empty

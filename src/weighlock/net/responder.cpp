@@ -43,6 +43,15 @@ void Responder::respond(HttpResponse response) const {
   });
 }
 
+void Responder::respond(HttpResponse head, std::shared_ptr<const std::string> body) const {
+  if (!exchange_->claim()) return;
+  exchange_->state->ended = true;
+  exchange_->post(
+      [head = std::move(head), body = std::move(body)](ServerConnection& connection, const ExchangePointer& exchange) {
+        connection.respond_apart(exchange, head, body);
+      });
+}
+
 void Responder::begin_stream(HttpResponse head) const {
   if (!exchange_->claim()) return;
   exchange_->post([head = std::move(head)](ServerConnection& connection, const ExchangePointer& exchange) {

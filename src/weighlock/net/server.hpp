@@ -32,6 +32,8 @@ class Responder {
   explicit Responder(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
 
   void respond(HttpResponse response) const;
+  // The same, with a body that many answers share: it is sent from where it lies, never copied. `head.body` is unused.
+  void respond(HttpResponse head, std::shared_ptr<const std::string> body) const;
 
   // A streamed answer (server-sent events): head first, then any number of writes, then end. A write after the peer has
   // gone is dropped; `closed()` tells.

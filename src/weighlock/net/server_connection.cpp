@@ -18,6 +18,8 @@ using namespace std::chrono_literals;
 
 // Of requests sent ahead while one is being answered; then the kernel's buffers push back.
 constexpr std::size_t kReadAheadBytesMax = 64 * 1024;
+// Of one answer, until the loop looks at its other connections: a large one to a fast reader must not hold them up.
+constexpr std::size_t kTurnBytesMax = 256 * 1024;
 // How long a peer may take to read a last answer and close. Closing with its bytes unread would send a reset, and the
 // answer might be lost with it (RFC 9112, 9.6).
 constexpr auto kDrainTimeout = 2s;
@@ -173,24 +175,33 @@ void ServerConnection::send(std::string bytes) {
   flush();
 }
 
+ssize_t ServerConnection::send_some() {
+  std::string_view part = out_sent_ < out_.size() ? std::string_view(out_).substr(out_sent_)
+                                                  : std::string_view(*apart_).substr(out_sent_ - out_.size());
+  part = part.substr(0, kTurnBytesMax);
+  const int more = out_sent_ + part.size() < out_bytes() ? MSG_MORE : 0;
+  return ::send(watch_.descriptor(), part.data(), part.size(), MSG_NOSIGNAL | more);
+}
+
 void ServerConnection::flush() {
   if (state_ == State::closed) return;
-  bool progress = false;
-  while (out_sent_ < out_.size()) {
-    const ssize_t n = ::send(watch_.descriptor(), out_.data() + out_sent_, out_.size() - out_sent_, MSG_NOSIGNAL);
+  std::size_t turn = 0;
+  while (out_sent_ < out_bytes() && turn < kTurnBytesMax) {
+    const ssize_t n = send_some();
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) return close(true);
     if (n < 0) break;
     out_sent_ += static_cast<std::size_t>(n);
-    progress = true;
+    turn += static_cast<std::size_t>(n);
   }
-  if (out_sent_ == out_.size()) {
+  if (out_sent_ == out_bytes()) {
     out_.clear();
+    apart_.reset();
     out_sent_ = 0;
     if (state_ == State::answering) stop_timer();
     return on_flushed();
   }
-  if (state_ == State::answering && (progress || !timer_)) {
+  if (state_ == State::answering && (turn > 0 || !timer_)) {
     set_timer(shared_.limits.answer_stall, &ServerConnection::on_stall);
   }
   watch_.when_writable([this] {
@@ -262,6 +273,16 @@ void ServerConnection::respond(const ExchangePointer& exchange, const HttpRespon
   send(answer_text(response, how));
 }
 
+void ServerConnection::respond_apart(const ExchangePointer& exchange, const HttpResponse& head,
+                                     const std::shared_ptr<const std::string>& body) {
+  if (!current(exchange)) return;
+  AnswerFraming how = framing(head);
+  how.apart = body->size();
+  finish_answer(how.keep_alive);
+  if (!to_head_) apart_ = body;
+  send(answer_text(head, how));
+}
+
 void ServerConnection::begin_stream(const ExchangePointer& exchange, const HttpResponse& head) {
   if (!current(exchange)) return;
   AnswerFraming how = framing(head);
@@ -275,7 +296,7 @@ void ServerConnection::begin_stream(const ExchangePointer& exchange, const HttpR
 
 void ServerConnection::write_stream(const ExchangePointer& exchange, const std::string& bytes) {
   if (!current(exchange) || !streaming_ || bytes.empty() || to_head_) return;
-  if (out_.size() - out_sent_ > shared_.limits.stream_backlog_bytes) return close(true);
+  if (out_bytes() - out_sent_ > shared_.limits.stream_backlog_bytes) return close(true);
   send(chunked_ ? chunk_text(bytes) : bytes);
 }
 

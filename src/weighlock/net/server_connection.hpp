@@ -7,6 +7,8 @@
 // Thread rule: loop thread only. Owned by its server's table; it leaves the table by calling `on_gone` once.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -67,6 +69,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   // The Responder's deeds; each is ignored unless `exchange` is the one being answered.
   void respond(const ExchangePointer& exchange, const HttpResponse& response);
+  void respond_apart(const ExchangePointer& exchange, const HttpResponse& head,
+                     const std::shared_ptr<const std::string>& body);
   void begin_stream(const ExchangePointer& exchange, const HttpResponse& head);
   void write_stream(const ExchangePointer& exchange, const std::string& bytes);
   void end_stream(const ExchangePointer& exchange);
@@ -94,6 +98,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void on_stall();
   void send(std::string bytes);
   void flush();
+  std::size_t out_bytes() const { return out_.size() + (apart_ ? apart_->size() : 0); }
+  ssize_t send_some();
   void on_flushed();
   void finish_answer(bool keep_alive);
   void drip_next(Milliseconds per_byte);
@@ -106,7 +112,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   State state_ = State::reading;
   std::string in_;
   std::string out_;
-  std::size_t out_sent_ = 0;
+  std::shared_ptr<const std::string> apart_;  // goes out after `out_`; others read it, too
+  std::size_t out_sent_ = 0;                  // of both together
   std::optional<RequestReader> reader_;
   ExchangePointer exchange_;
   std::optional<Loop::TimerId> timer_;

@@ -408,6 +408,71 @@ TEST_F(HttpServerTest, client_that_takes_no_byte_of_its_answer_is_dropped) {
   EXPECT_EQ(std::future_status::ready, closed.get_future().wait_for(5s));
 }
 
+// Bodies that are shared
+
+TEST_F(HttpServerTest, shared_body_is_sent_whole_to_each_reader_and_let_go_after_the_last) {
+  auto body = std::make_shared<std::string>();
+  for (int i = 0; body->size() < 5'000'000; ++i) *body += std::to_string(i);
+  std::weak_ptr<const std::string> held = body;
+  const int port = serve([body](const HttpRequest&, const Responder& responder) {
+    responder.respond({200, {{"X-Kind", "shared"}}, "not this"}, body);
+  });
+  std::vector<RawSocket> sockets;
+  for (int i = 0; i < 8; ++i) {
+    sockets.push_back(RawSocket::connect_to(port));
+    sockets.back().send("HEAD / HTTP/1.1\r\n" + kHost + "\r\nGET / HTTP/1.1\r\nConnection: close\r\n" + kHost + "\r\n");
+  }
+  for (const RawSocket& socket : sockets) {
+    const std::string answers = socket.read_to_end();
+    const std::size_t first = answers.find("\r\n\r\n") + 4;
+    EXPECT_TRUE(contains(answers.substr(0, first), "Content-Length: " + std::to_string(body->size()) + "\r\n"));
+    const std::size_t second = answers.find("\r\n\r\n", first) + 4;
+    EXPECT_TRUE(contains(answers.substr(first, second - first), "X-Kind: shared\r\n"));
+    EXPECT_TRUE(answers.substr(second) == *body);
+  }
+  on_loop([&] { server_.reset(); });
+  body.reset();
+  EXPECT_TRUE(held.expired());
+}
+
+TEST_F(HttpServerTest, connection_goes_on_after_a_shared_body) {
+  const auto body = std::make_shared<const std::string>(300'000, 'x');
+  const int port = serve([body](const HttpRequest& request, const Responder& responder) {
+    if (request.target == "/large") return responder.respond({}, body);
+    responder.respond({200, {}, "small."});
+  });
+  const RawSocket socket = RawSocket::connect_to(port);
+  for (int i = 0; i < 2; ++i) {
+    socket.send("GET /large HTTP/1.1\r\n" + kHost + "\r\nGET /small HTTP/1.1\r\n" + kHost + "\r\n");
+    EXPECT_GT(socket.read_until("small.").size(), body->size());
+  }
+}
+
+TEST_F(HttpServerTest, large_answer_to_a_fast_reader_lets_the_others_be_answered_in_between) {
+  // The loop writes to itself here: what it writes at once, nobody can have asked for meanwhile.
+  const auto body = std::make_shared<const std::string>(64'000'000, 'x');
+  std::atomic<bool> large_ended = false;
+  const int port = serve([body](const HttpRequest& request, const Responder& responder) {
+    if (request.target == "/large") return responder.respond({}, body);
+    responder.respond({200, {}, "small."});
+  });
+  const RawSocket large = RawSocket::connect_to(port);
+  std::thread reading([&] {
+    large.send("GET /large HTTP/1.1\r\nConnection: close\r\n" + kHost + "\r\n");
+    EXPECT_GT(large.read_to_end().size(), body->size());
+    large_ended = true;
+  });
+  int answered_meanwhile = 0;
+  const RawSocket small = RawSocket::connect_to(port);
+  while (!large_ended) {
+    small.send("GET /small HTTP/1.1\r\n" + kHost + "\r\n");
+    EXPECT_TRUE(small.read_until("small.").ends_with("small."));
+    if (!large_ended) ++answered_meanwhile;
+  }
+  reading.join();
+  EXPECT_GT(answered_meanwhile, 3);
+}
+
 // Life and death
 
 TEST_F(HttpServerTest, open_connections_outlive_the_end_of_accepting) {

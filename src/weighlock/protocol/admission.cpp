@@ -6,6 +6,7 @@
 #include <set>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
@@ -32,11 +33,12 @@ std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
   const Quorum& quorum = spec.policy.quorum;
   if (quorum.kind == Quorum::Kind::count && quorum.count > static_cast<int>(spec.workers.size()))
     return bad(fmt::format("settings.quorum: {} of {} workers can never be met", quorum.count, spec.workers.size()));
+  if (auto error = refuse_lora(context, spec)) return error;
   std::set<std::string> urls;
   for (const WorkerSpec& worker : spec.workers) {
     if (!urls.insert(worker.url).second) return bad(fmt::format("workers: {} is listed twice", worker.url));
     const auto it = context.state().workers.find(worker.url);
-    if (it != context.state().workers.end() && it->second.pair != spec.name &&
+    if (!spec.lora && it != context.state().workers.end() && !it->second.pair.empty() && it->second.pair != spec.name &&
         it->second.state != WorkerState::abandoned)
       return error_of(ErrorCode::conflict,
                       fmt::format("pair '{}': worker {} belongs to pair '{}'; disconnect it there first", spec.name,
@@ -58,6 +60,16 @@ bool is_leaving(const Pair& pair, const Worker& worker) {
   return std::none_of(list.begin(), list.end(), [&](const WorkerSpec& spec) { return spec.url == worker.url; });
 }
 
+// A worker that LoRA pairs still use stays, as one that no full-model pair ever had.
+std::map<std::string, Worker>::iterator forget_worker(State& state, std::map<std::string, Worker>::iterator it) {
+  if (!is_shared(state, it->first)) return state.workers.erase(it);
+  Worker fresh;
+  fresh.url = it->first;
+  fresh.dialect = it->second.dialect;
+  it->second = std::move(fresh);
+  return std::next(it);
+}
+
 // Forgets the pair's leaving workers; one that could not be brought back is kept as ABANDONED until its URL is added
 // again.
 std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair) {
@@ -68,7 +80,7 @@ std::vector<std::string> release_leaving(Context& context, const std::string& na
     if (worker.pair != name || !is_leaving(pair, worker)) {
       ++it;
     } else if (worker.state == WorkerState::ready || worker.state == WorkerState::gone) {
-      it = workers.erase(it);
+      it = forget_worker(context.state(), it);
     } else {
       abandoned.push_back(fmt::format("{}: {}", worker.url, worker.cause ? worker.cause->message : "left as it was"));
       if (worker.state != WorkerState::abandoned) context.set_worker(worker, WorkerState::abandoned, worker.cause);
@@ -83,9 +95,11 @@ void apply_spec(Context& context, const ConnectPair& event) {
   Pair& pair = context.state().pairs[name];
   const bool is_new = pair.lineage == 0;
   release_leaving(context, name, pair);
-  pair.spec = event.spec;
+  const PairSpec before = std::exchange(pair.spec, event.spec);
   if (is_new || event.new_lineage) ++pair.lineage;
+  if (pair.spec.lora) apply_lora_spec(context, pair, before);
   for (const WorkerSpec& spec : event.spec.workers) {
+    if (pair.spec.lora) break;
     Worker& worker = context.state().workers[spec.url];
     if (worker.pair != name) {
       const bool was_abandoned = worker.state == WorkerState::abandoned;
@@ -300,10 +314,17 @@ void pair_is_idle(Context& context, const std::string& name) {
   if (it == context.state().pairs.end()) return;
   Pair& pair = it->second;
   if (!pair.active.empty()) return;
+  if (pair.reconnect) {  // while it waited another pair may have taken a worker of its list
+    if (auto error = refuse_spec(context, pair.reconnect->spec)) {
+      reply(context, pair.reconnect->token, std::move(error));
+      pair.reconnect.reset();
+    }
+  }
   const bool wants_leave = !pair.removing.empty() || pair.reconnect;
   if (wants_leave && !context.state().stopping && start_leave_job(context, name, pair)) return;
   if (!pair.removing.empty()) {
     const std::vector<ReplyToken> tokens = pair.removing;
+    remove_lora(context, pair);
     const std::vector<std::string> abandoned = release_leaving(context, name, pair);
     context.record(RecordKind::pair_removed, name, "", "", {{"abandoned", abandoned.size()}});
     auto& orphans = context.state().orphans;

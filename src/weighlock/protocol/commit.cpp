@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -69,12 +70,13 @@ void begin_commit(Context& context, Update& update) {
     verdicts.push_back(std::move(verdict));
   }
   context.record(RecordKind::verdict, update, "", {{"verdicts", std::move(verdicts)}});
-  context.record(RecordKind::commit, update, "",
-                 {{"lineage", update.version.lineage},
-                  {"version", update.version.version},
-                  {"directory", update.version.directory},
-                  {"label", update.version.label},
-                  {"digest", update.version.digest}});
+  json::object body{{"lineage", update.version.lineage},
+                    {"version", update.version.version},
+                    {"directory", update.version.directory},
+                    {"label", update.version.label},
+                    {"digest", update.version.digest}};
+  if (is_lora(context, update)) body["adapter"] = new_name(context, update);
+  context.record(RecordKind::commit, update, "", std::move(body));
   context.emit(AwaitDurable{update.id});
 }
 
@@ -86,6 +88,7 @@ void on_commit_durable(Context& context, const CommitDurable& event) {
   pair.committed = update->version;
   pair.previous_good = std::exchange(pair.last_good, update->version);
   if (update->sealed) pair.bytes_last = update->sealed->bytes;
+  note_stored(pair, *update, true);
   if (update->sealed && update->sealed->blind) {
     // What was not seen can't be relied on to heal another worker with (storage.md, "Blind").
     pair.last_good.reset();
@@ -93,6 +96,7 @@ void on_commit_durable(Context& context, const CommitDurable& event) {
   } else {
     context.emit(MarkLatest{pair.spec.save_path, update->version.directory});
   }
+  if (is_lora(context, *update)) return adapters_committed(context, *update);
   begin_resuming(context, *update);
 }
 

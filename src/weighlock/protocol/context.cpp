@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "weighlock/core/check.hpp"
+#include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
 
@@ -79,36 +81,57 @@ void Context::cancel_all_timers(Update& update) {
 }
 
 void Context::call(Update& update, Target& target, Step step, Operation operation) {
-  Worker& worker = worker_of(target);
-  WEIGHLOCK_CHECK(!worker.in_flight, "one operation at a time per worker");
   WEIGHLOCK_CHECK(!target.call, "a target waits for one call");
-  const CallId id = state_.next_id++;
   target.step = step;
-  target.call = id;
   const bool unpaused = !target.paused && !target.was_paused;
+  target.call = send(worker_of(target), &update, unpaused, std::move(operation));
+}
+
+void Context::call_between_updates(Worker& worker, Operation operation) {
+  worker.watch.call = send(worker, nullptr, false, std::move(operation));
+}
+
+CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operation operation) {
+  WEIGHLOCK_CHECK(!worker.in_flight, "one operation at a time per worker");
+  const CallId id = state_.next_id++;
+  const UpdateId update_id = update ? update->id : UpdateId();
   const EarlierCall sent{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
-  state_.calls[id] = {update.id, worker.url};
+  state_.calls[id] = {update_id, worker.url};
   if (changes_something(operation.kind)) {
-    json::object body{{"operation", std::string(name(operation.kind))}, {"call", id}, {"attempt", update.attempt}};
+    json::object body{{"operation", std::string(name(operation.kind))}, {"call", id}};
+    if (update) body["attempt"] = update->attempt;
     if (!operation.label.empty()) body["label"] = operation.label;
     if (!operation.directory.empty()) body["directory"] = operation.directory;
     if (operation.pause_mode != PauseMode::abort) body["mode"] = std::string(name(operation.pause_mode));
     if (unpaused) body["unpaused"] = true;
-    record(RecordKind::intent, update, worker.url, std::move(body));
+    record(RecordKind::intent, update ? update->pair : worker.pair, update_id, worker.url, std::move(body));
   }
   const bool writes_label = operation.kind == OperationKind::set_label ||
                             (operation.kind == OperationKind::load && traits_of(worker).load_sets_label);
   note_sent(worker, sent, operation.label, writes_label);
-  emit(Call{id, worker.url, worker.dialect, std::move(operation), update.id});
+  emit(Call{id, worker.url, worker.dialect, std::move(operation), update_id});
+  return id;
 }
 
 void Context::give_up(Target& target) {
   if (!target.call) return;
+  if (state_.adapter_calls.contains(*target.call)) return give_up_adapter_call(*this, target);
   Worker& worker = worker_of(target);
   WEIGHLOCK_CHECK(worker.in_flight && worker.in_flight->call == *target.call, "the target's call is the worker's call");
+  target.call.reset();
+  set_aside(worker);
+}
+
+void Context::give_up_watch(Worker& worker) {
+  if (!worker.watch.call) return;
+  WEIGHLOCK_CHECK(worker.in_flight && worker.in_flight->call == *worker.watch.call, "the watch's call is the worker's");
+  worker.watch.call.reset();
+  set_aside(worker);
+}
+
+void Context::set_aside(Worker& worker) {
   const EarlierCall running = *worker.in_flight;
   worker.in_flight.reset();
-  target.call.reset();
   if (changes_something(running.kind)) {
     worker.earlier.push_back(running);
     state_.calls[running.call].first.clear();
@@ -145,6 +168,7 @@ void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause>
   const bool changed = worker.state != state || worker.cause.has_value() != why.has_value();
   worker.state = state;
   worker.cause = std::move(why);
+  if (state == WorkerState::quarantined) begin_watch(*this, worker);
   if (!lasting || !changed) return;
   json::object body{{"state", std::string(name(state))}};
   if (worker.version) {

@@ -40,9 +40,12 @@ class Context {
 
   // Sends the operation and puts the target into `step`, which waits for its answer.
   void call(Update& update, Target& target, Step step, Operation operation);
+  // The same outside of any update, for the watch: the answer comes to on_watch_call.
+  void call_between_updates(Worker& worker, Operation operation);
   // Stops waiting for the target's running call. A read is cancelled; what may still change something becomes an
   // earlier call.
   void give_up(Target& target);
+  void give_up_watch(Worker& worker);
   // Closes the connections of earlier calls by reset, so that a barrier may go out (protocol.md section 5).
   void reset_earlier(Worker& worker);
 
@@ -51,6 +54,9 @@ class Context {
   Cause cause(CauseCode code, std::string message) const { return Cause{code, std::move(message), now_}; }
 
  private:
+  CallId send(Worker& worker, const Update* update, bool unpaused, Operation operation);
+  void set_aside(Worker& worker);
+
   State& state_;
   const Dialects& dialects_;
   Instant now_;

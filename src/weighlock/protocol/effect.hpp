@@ -61,7 +61,10 @@ struct Seal {
   std::int64_t version = 0;
   std::int64_t attempt = 0;
   bool allow_layout_change = false;
-  bool digest_now = false;  // complete the digest before answering
+  bool digest_now = false;          // complete the digest before answering
+  bool is_adapter = false;          // LoRA: an adapter is inspected, and `reference_directory` is the adapter before
+  std::string adapter_base;         // LoRA: the directory of the model that its names must belong to; "" = not known
+  std::string adapter_base_reason;  // LoRA: why that is not known
 };
 
 // Read the sealed version whole, complete its manifest. Answered by DigestDone.

@@ -71,6 +71,8 @@ struct SealedVersion {
   std::string reference_reason;        // why not
   std::string digest;                  // hex, if it was computed before the seal or the saver gave one
   bool differs_from_reference = true;  // false: the digests agree
+  std::optional<std::int64_t> adapter_rank = std::nullopt;  // LoRA: the greatest rank of its modules
+  std::string adapter_base_reason = {};  // LoRA: why its names were not compared with the base model's; "" = they were
 };
 
 struct Sealed {

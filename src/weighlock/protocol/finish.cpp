@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -110,7 +111,6 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
   Pair& pair = context.pair_of(update);
   for (auto& [url, target] : update.targets) {
     Worker& worker = context.worker_of(target);
-    if (worker.locked_by == update.id) worker.locked_by.clear();
     const bool by_it = target.pause_sent || target.load_sent || target.label_changed;
     if (state == UpdateState::failed && update.kind == UpdateKind::update && by_it &&
         worker.state != WorkerState::ready)
@@ -121,13 +121,17 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
       context.set_worker(worker, WorkerState::abandoned, target.cause ? target.cause : worker.cause);
     target.ended_as = worker.state;
   }
+  release_locks(context, update);
   context.record(RecordKind::update_ended, update, "", outcome_body(context, update));
   if (pair.active == update.id) pair.active.clear();
+  release_versions(context, update);
   std::erase(pair.queue, update.id);
   pair.history.push_back(update.id);
   forget_oldest(context.state(), pair.history);
   context.emit(UpdateEnded{update.id});
+  resume_waiting(context);
   pair_is_idle(context, update.pair);
+  start_retirements(context);
   State& all = context.state();
   const bool busy =
       std::any_of(all.pairs.begin(), all.pairs.end(), [](const auto& entry) { return !entry.second.active.empty(); });

@@ -50,6 +50,12 @@ void Fixture::append(std::vector<Record> group, std::function<void()> durable) {
   }
   if (dying_) at_death_ = driver_->state();
   const bool dies = dying_;
+  const bool commits =
+      std::any_of(group.begin(), group.end(), [](const Record& r) { return r.kind == RecordKind::commit; });
+  if (hold_commit && commits) {
+    held_durable = std::move(durable);
+    return;
+  }
   if (!dies || effects_performed_) durable();
   dead_ = dead_ || dies;
 }
@@ -113,10 +119,24 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
         outcome = failed(OutcomeKind::mismatch, "other weights");
       outcome.evidence = call.operation.evidence;
       break;
+    case OperationKind::load_adapter:
+      if (e.adapters.contains(call.operation.adapter))
+        return failed(OutcomeKind::untouched, "already loaded", ErrorCode::adapter_exists);
+      e.adapters[call.operation.adapter] = call.operation.directory;
+      break;
+    case OperationKind::unload_adapter:
+      if (e.adapters.erase(call.operation.adapter) == 0)
+        return failed(OutcomeKind::untouched, "does not exist", ErrorCode::adapter_missing);
+      break;
     default:
       break;
   }
   outcome.reading = StateReading{e.incarnation, e.label, e.paused, "/models/start"};
+  if (call.operation.kind == OperationKind::list_adapters) {
+    outcome.reading->adapters.emplace();
+    for (const auto& [name, directory] : e.adapters) outcome.reading->adapters->push_back({name, directory});
+    outcome.reading->adapter_rank_max = e.rank_max;
+  }
   return outcome;
 }
 
@@ -124,6 +144,10 @@ void Fixture::perform(Effect effect) {
   if (dead_) return;
   if (auto* call = std::get_if<Call>(&effect)) {
     engines_[call->worker].operations.push_back(call->operation.kind);
+    if (call->operation.kind == OperationKind::load_adapter)
+      engines_[call->worker].adapter_calls.push_back("load " + call->operation.adapter);
+    if (call->operation.kind == OperationKind::unload_adapter)
+      engines_[call->worker].adapter_calls.push_back("unload " + call->operation.adapter);
     auto& script = scripts_[{call->worker, call->operation.kind}];
     if (script.empty()) {
       pending_.push_back(CallEnded{call->call, good(call->worker, *call)});
@@ -147,6 +171,7 @@ void Fixture::perform(Effect effect) {
     pending_.push_back(Prepared{
         prepare->update, "/shared/v" + std::to_string(prepare->version) + ".a" + std::to_string(prepare->attempt)});
   } else if (auto* seal = std::get_if<Seal>(&effect)) {
+    seals.push_back(*seal);
     if (seal_error)
       pending_.push_back(Sealed{seal->update, *seal_error});
     else
@@ -239,6 +264,7 @@ void Fixture::restart(int worker) {
   e.label = "default";
   e.loaded = "/models/start";
   e.paused = false;
+  e.adapters.clear();
 }
 
 int Fixture::count(int worker, OperationKind kind) {

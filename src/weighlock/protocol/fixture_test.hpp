@@ -29,6 +29,9 @@ struct FakeWorker {
   std::string label = "default";
   std::string loaded = "/models/start";
   bool paused = false;
+  std::map<std::string, std::string> adapters;  // name -> directory
+  std::optional<std::int64_t> rank_max;
+  std::vector<std::string> adapter_calls;  // "load policy-v1", in order
   std::vector<OperationKind> operations;
 };
 
@@ -83,8 +86,11 @@ class Fixture : public Ports, public ::testing::Test {
   std::vector<Reply> replies;
   std::vector<UpdateId> ended;
   std::vector<Discard> discards;
+  std::vector<Seal> seals;
   std::vector<Cancel> cancels;
   bool stopped = false;
+  bool hold_commit = false;            // the group of a commit record stays on its way to the disk ...
+  std::function<void()> held_durable;  // ... until the test runs this
 
  private:
   Instant now_;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -81,6 +82,7 @@ void send_load(Context& context, Update& update, Target& target) {
 }
 
 void launch_one(Context& context, Update& update, Target& target) {
+  if (target.adapter) return launch_adapter(context, update, target);
   target.tries = 0;
   if (update.policy.pause == PauseOwner::never)
     return send_load(context, update, target);  // live traffic would show the label
@@ -99,6 +101,17 @@ void launch(Context& context, Update& update) {
   }
 }
 
+// Nobody loads any more, and nobody waits for a turn to: from here on it is the time to verify that counts.
+void enter_verifying(Context& context, Update& update) {
+  const bool loading = std::any_of(update.targets.begin(), update.targets.end(), [](const auto& e) {
+    return before_verify(e.second.step) || (e.second.included && e.second.step == Step::paused);
+  });
+  if (loading || update.state != UpdateState::loading) return;
+  context.set_state(update, UpdateState::verifying);
+  context.cancel_timer(update, "load");
+  context.start_timer(update, "verify", update.policy.deadlines.verify);
+}
+
 void send_verify(Context& context, Update& update, Target& target) {
   const Worker& worker = context.worker_of(target);
   const Evidence best = context.traits_of(worker).evidence_best;
@@ -109,6 +122,7 @@ void send_verify(Context& context, Update& update, Target& target) {
   const Evidence asked = update.policy.evidence.value_or(best);
   operation.evidence = update.sealed && update.sealed->blind ? Evidence::label : std::min(asked, best);
   context.call(update, target, Step::verifying, std::move(operation));
+  enter_verifying(context, update);
 }
 
 void send_flush(Context& context, Update& update, Target& target) {
@@ -128,6 +142,7 @@ void after_label(Context& context, Update& update, Target& target) {
 }
 
 void judge(Context& context, Target& target, Verdict verdict, CauseCode code, std::string text) {
+  if (target.adapter) return judge_adapter(context, target, verdict, code, std::move(text));
   Worker& worker = context.worker_of(target);
   target.step = Step::judged;
   target.verdict = verdict;
@@ -180,14 +195,7 @@ void evaluate(Context& context, Update& update) {
     return evaluate(context, update);
   }
   if (t.batch_judged) return begin_commit(context, update);
-  const bool loading = std::any_of(update.targets.begin(), update.targets.end(), [](const auto& e) {
-    return before_verify(e.second.step) || (e.second.included && e.second.step == Step::paused);
-  });
-  if (!loading && update.state == UpdateState::loading) {
-    context.set_state(update, UpdateState::verifying);
-    context.cancel_timer(update, "load");
-    context.start_timer(update, "verify", update.policy.deadlines.verify);
-  }
+  enter_verifying(context, update);
   if (!is_canary && t.batch_launched && t.verified >= needed && !update.quorum_reached) {
     update.quorum_reached = true;
     std::vector<std::int64_t> times;
@@ -272,9 +280,9 @@ void on_flushed(Context& context, Update& update, Target& target, const Outcome&
 // is said.
 void pause_again(Context& context, Update& update, Target& target) {
   ++target.repauses;
-  context.record(
-      RecordKind::worker_state, update, target.worker,
-      {{"state", "continued_by_other"}, {"message", "it was running although its load had begun; paused again"}});
+  context.record(RecordKind::worker_state, update, target.worker,
+                 {{"state", std::string(kContinuedByOther)},
+                  {"message", "it was running although its load had begun; paused again"}});
   target.pause_sent = true;
   target.was_paused = false;  // whoever had paused it continued it: the pause that follows is ours to undo
   Operation operation;
@@ -323,7 +331,7 @@ void on_repaused(Context& context, Update& update, Target& target, const Outcome
 void assign_batches(Context& context, Update& update) {
   int canary = update.policy.canary;
   const bool incomparable = !update.sealed || !update.sealed->compared || update.sealed->layout_changed;
-  if (incomparable) canary = std::max(canary, 1);
+  if (incomparable && !is_lora(context, update)) canary = std::max(canary, 1);
   std::map<DialectKind, int> taken;
   bool any_left = false;
   for (const Role role : {Role::member, Role::extra}) {
@@ -371,7 +379,12 @@ void on_loading_call(Context& context, Update& update, Target& target, Operation
   }
 }
 
+void decide_loading(Context& context, Update& update) {
+  evaluate(context, update);
+}
+
 void on_load_retry(Context& context, Update& update, Target& target) {
+  if (target.adapter) return on_adapter_timer(context, update, target);
   if (target.call) return;
   switch (target.step) {
     case Step::loading:
@@ -406,7 +419,8 @@ void on_load_timer(Context& context, Update& update) {
 void on_verify_timer(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
     if (!in_pipeline(target.step)) continue;
-    const bool changing = target.call && target.step != Step::verifying;  // a pause or flush after a foreign continue
+    const bool changing = target.call && target.step != Step::verifying &&
+                          target.step != Step::adapter_listing;  // a pause or flush after a foreign continue
     context.give_up(target);
     judge(context, target, changing ? Verdict::unknown : Verdict::loaded, CauseCode::verify_failed,
           fmt::format("verify: no answer within {} ms", update.policy.deadlines.verify.count()));

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "weighlock/core/check.hpp"
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -56,6 +57,10 @@ void route(Context& context, Update& update, Target& target, OperationKind kind,
     case Step::fencing:
       on_resume_call(context, update, target, kind, outcome);
       return;
+    case Step::adapter_unloading:
+    case Step::adapter_loading:
+    case Step::adapter_listing:
+    case Step::adapter_undoing:  // answered in lora.cpp
     case Step::surveyed:
     case Step::paused:
     case Step::judged:
@@ -84,6 +89,7 @@ void on_late_answer(Context& context, Worker& worker, CallId call, const Outcome
 }
 
 void on_call_ended(Context& context, const CallEnded& event) {
+  if (on_adapter_call_ended(context, event)) return;
   State& state = context.state();
   const auto it = state.calls.find(event.call);
   if (it == state.calls.end()) return;  // cancelled while its answer was on the way
@@ -102,8 +108,10 @@ void on_call_ended(Context& context, const CallEnded& event) {
       call.kind == OperationKind::set_label ||
       (call.kind == OperationKind::load && worker.dialect && context.traits_of(worker).load_sets_label);
   note_ended(worker, call, event.outcome, writes_label);
-  if (changes_something(call.kind) || call.kind == OperationKind::barrier || !event.outcome.ok())
-    record_outcome(context, update_id, worker, call, event.outcome);
+  const bool watched = worker.watch.call == event.call;  // its reads fail each second while an engine is away
+  const bool told = changes_something(call.kind) || (call.kind == OperationKind::barrier && event.outcome.ok());
+  if (told || (!event.outcome.ok() && !watched)) record_outcome(context, update_id, worker, call, event.outcome);
+  if (watched) return on_watch_call(context, worker, call, event.outcome);
   Update* update = context.find_update(update_id);
   if (!update) return;
   const auto target = update->targets.find(url);
@@ -137,6 +145,9 @@ void on_target_timer(Context& context, Update& update, const std::string& url) {
 }
 
 void on_timer(Context& context, const TimerFired& event) {
+  if (const auto watch = context.state().watch_timers.extract(event.timer); !watch.empty())
+    return on_watch_timer(context, watch.mapped());
+  if (on_retire_timer(context, event.timer)) return;
   const auto it = context.state().timers.find(event.timer);
   if (it == context.state().timers.end()) return;  // cancelled while it fired
   Update* update = context.find_update(it->second);

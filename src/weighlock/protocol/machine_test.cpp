@@ -76,6 +76,19 @@ TEST_F(MachineTest, one_refused_load_degrades_and_the_worker_comes_back_with_the
   EXPECT_FALSE(engine(1).paused);
 }
 
+TEST_F(MachineTest, last_worker_to_be_verified_has_the_verify_deadline_not_what_is_left_of_the_loads) {
+  connect(1);
+  silence(0, K::verify);
+  Policy policy;
+  policy.deadlines.load = 300s;
+  policy.deadlines.verify = 5s;
+  const UpdateId id = request(1, policy);
+  EXPECT_EQ(update(id).state, UpdateState::verifying);
+  advance(6s);
+  EXPECT_NE(update(id).state, UpdateState::verifying);
+  EXPECT_NE(update(id).targets.begin()->second.cause->message.find("within 5000 ms"), std::string::npos);
+}
+
 TEST_F(MachineTest, catch_up_brings_a_worker_that_failed_once_to_the_committed_version) {
   connect(3);
   request(1);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
@@ -66,12 +67,12 @@ void fix_members(Context& context, Update& update) {
     target.former_cause = worker.cause;
     target.former_version = worker.version;
     target.role = worker.state == WorkerState::ready || !any_ready ? Role::member : Role::extra;
-    if (target.included) worker.locked_by = update.id;
   }
   update.members_fixed = true;
 }
 
-// What can't be met with the members that are there is refused before anyone is paused.
+}  // namespace
+
 std::optional<Error> refuse_quorum(const Update& update, const std::string& reasons) {
   int members = 0;
   int lost = 0;
@@ -87,8 +88,6 @@ std::optional<Error> refuse_quorum(const Update& update, const std::string& reas
                            update.pair, update.version.version, needed, members, reasons),
                nullptr};
 }
-
-}  // namespace
 
 json::object describe_targets(const Update& update) {
   json::array list;
@@ -166,6 +165,11 @@ void exclude(Context& context, Target& target, Verdict verdict, CauseCode code, 
 }  // namespace
 
 void begin_pausing(Context& context, Update& update) {
+  std::set<std::string> workers;
+  for (const auto& [url, worker] : context.state().workers) {
+    if (worker.pair == update.pair && worker.state != WorkerState::abandoned) workers.insert(url);
+  }
+  if (!take_locks(context, update, std::move(workers))) return;
   context.set_state(update, UpdateState::pausing);
   begin_survey(context, update);
 }

@@ -12,6 +12,10 @@
 //   resume.cpp     letting one worker serve again, or fencing it
 //   finish.cpp     terminal states
 //   recover.cpp    what a gateway that died left undone
+//   retention.cpp  which committed versions are deleted, and when
+//   watch.cpp      between updates: workers that may not serve stay paused
+//
+// lora.hpp lists the files of LoRA pairs, and the locks that all pairs share.
 //
 // A function called `on_...` takes an event; any function may end the update, so nobody touches an update after calling
 // one that may, except through `Context::find_update`.
@@ -35,6 +39,8 @@ void pair_is_idle(Context& context, const std::string& pair);
 void begin_update(Context& context, Update& update);
 void on_prepared(Context& context, const Prepared& event);
 void on_save_ended(Context& context, const SaveEnded& event);
+// Asks for the seal when the save and the survey are done.
+void seal_when_ready(Context& context, Update& update);
 void on_sealed(Context& context, const Sealed& event);
 void on_digest_done(Context& context, const DigestDone& event);
 void on_save_timer(Context& context, Update& update);
@@ -46,6 +52,8 @@ void end_before_pause(Context& context, Update& update, UpdateState state, Error
 // survey.cpp
 void begin_survey(Context& context, Update& update);
 void read_worker(Context& context, Update& update, Target& target);
+// What to ask a worker to learn its state: a barrier, where earlier calls may still run and one exists.
+Operation next_reading(Context& context, Worker& worker);
 void on_survey_timer(Context& context, Update& update);
 // What an answer of the engine says of the worker; true if it is another incarnation than the one known.
 bool observe(Context& context, Worker& worker, const StateReading& reading);
@@ -55,6 +63,8 @@ bool says_loading(const std::string& label);
 void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
 
 // pause.cpp
+// What can't be met with the members that are there is refused before anyone is touched.
+std::optional<Error> refuse_quorum(const Update& update, const std::string& reasons);
 void begin_pausing(Context& context, Update& update);
 json::object describe_targets(const Update& update);  // the body of a `targets` record
 void pausing_survey_done(Context& context, Update& update);
@@ -64,6 +74,8 @@ void on_pause_timer(Context& context, Update& update);
 // load.cpp
 void begin_loading(Context& context, Update& update);
 void on_loading_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
+// What follows from the verdicts that there are now (protocol.md section 3).
+void decide_loading(Context& context, Update& update);
 void on_load_retry(Context& context, Update& update, Target& target);
 void on_load_timer(Context& context, Update& update);
 void on_verify_timer(Context& context, Update& update);
@@ -104,6 +116,21 @@ void end_flush_tries(Context& context, Update& update, Target& target);
 void on_resume_retry(Context& context, Update& update, Target& target);
 void quarantine(Context& context, Update& update, Target& target, Cause cause);
 void start_retry(Context& context, Update& update, Target& target, Milliseconds after);
+
+// watch.cpp
+// The worker is quarantined: it is looked at from now on, until it isn't any more.
+void begin_watch(Context& context, Worker& worker);
+void on_watch_timer(Context& context, const std::string& url);
+// The answer to a call of the watch; `call` is what was in flight.
+void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome);
+// An update is about to call the worker: it goes first.
+void yield_watch(Context& context, Worker& worker);
+
+// retention.cpp
+// The update's version is sealed on storage; if it is ours it is deleted some day.
+void note_stored(Pair& pair, const Update& update, bool committed);
+// Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
+void release_versions(Context& context, const Update& update);
 
 // finish.cpp
 // Ends RESUMING or RESTORING when every target is done.

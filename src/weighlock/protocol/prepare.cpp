@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -43,6 +44,9 @@ std::optional<Error> refuse_admission(Context& context, const Update& update, Pa
                  fmt::format("an attempt at it left {} in an unknown or quarantined state; publish a "
                              "higher version",
                              *spoiled->second.begin()));
+  if (pair.spec.lora) {
+    if (auto error = refuse_adapter_policy(update)) return error;
+  }
   const std::string busy = update.path.empty() ? busy_trainers(context, pair) : "";
   if (!busy.empty()) {
     return about(update, ErrorCode::trainer_busy,
@@ -57,6 +61,8 @@ bool is_committed_version(const Pair& pair, const Update& update) {
   return pair.committed && pair.committed->same_version(update.version);
 }
 
+}  // namespace
+
 void seal_when_ready(Context& context, Update& update) {
   if (!update.save_done || !update.survey_done) return;
   const Pair& pair = context.pair_of(update);
@@ -66,7 +72,9 @@ void seal_when_ready(Context& context, Update& update) {
   seal.save_path = pair.spec.save_path;
   seal.directory = update.version.directory;
   seal.foreign = !update.path.empty();
-  if (pair.last_good) {
+  if (pair.spec.lora) {
+    describe_adapter(context, update, seal);
+  } else if (pair.last_good) {
     seal.reference_directory = pair.last_good->directory;
   } else {
     // Before the first commit: the model that every engine started with, if they agree (protocol.md section 6).
@@ -83,6 +91,8 @@ void seal_when_ready(Context& context, Update& update) {
   seal.digest_now = update.policy.digest == DigestPolicy::before || is_committed_version(pair, update);
   context.emit(std::move(seal));
 }
+
+namespace {
 
 void trigger_saves(Context& context, Update& update) {
   Pair& pair = context.pair_of(update);
@@ -132,6 +142,7 @@ void discard_if_last(Context& context, const TrainerBusy& ended) {
 
 void all_ranks_saved(Context& context, Update& update) {
   update.save_done = true;
+  if (is_lora(context, update)) return begin_adapter_survey(context, update);
   seal_when_ready(context, update);
 }
 
@@ -139,10 +150,10 @@ void all_ranks_saved(Context& context, Update& update) {
 // them.
 void end_equal_version(Context& context, Update& update) {
   const Pair& pair = context.pair_of(update);
-  int members = 0;
-  int ready = 0;
+  int members = static_cast<int>(pair.adapters.size());
+  int ready = serving_adapters(pair);
   for (const auto& [url, worker] : context.state().workers) {
-    if (worker.pair != update.pair) continue;
+    if (pair.spec.lora || worker.pair != update.pair) continue;
     ++members;
     if (worker.state == WorkerState::ready && worker.version && worker.version->same_version(*pair.committed)) ++ready;
   }
@@ -191,7 +202,10 @@ void begin_update(Context& context, Update& update) {
     context.emit(Prepare{update.id, update.save_path, update.version.lineage, update.version.version, update.attempt,
                          pair.bytes_last});
   }
-  if (pair.last_good && knows_all) {
+  if (pair.spec.lora) {
+    // What each worker serves is read when the save is done; handed directories are there already.
+    if (update.save_done) begin_adapter_survey(context, update);
+  } else if (pair.last_good && knows_all) {
     update.survey_done = true;
     seal_when_ready(context, update);
   } else {
@@ -200,6 +214,7 @@ void begin_update(Context& context, Update& update) {
 }
 
 void first_survey_done(Context& context, Update& update) {
+  if (is_lora(context, update)) return adapter_survey_done(context, update);
   update.survey_done = true;
   update.targets.clear();
   seal_when_ready(context, update);
@@ -290,13 +305,17 @@ void on_sealed(Context& context, const Sealed& event) {
   update->sealed = *event.version;
   update->version.digest = event.version->digest;
   Pair& pair = context.pair_of(*update);
-  context.record(RecordKind::sealed, *update, "",
-                 {{"directory", update->version.directory},
-                  {"bytes", event.version->bytes},
-                  {"tensors", event.version->tensors},
-                  {"blind", event.version->blind},
-                  {"reference_reason", event.version->reference_reason},
-                  {"digest", event.version->digest}});
+  json::object body{{"directory", update->version.directory},
+                    {"bytes", event.version->bytes},
+                    {"tensors", event.version->tensors},
+                    {"blind", event.version->blind},
+                    {"reference_reason", event.version->reference_reason},
+                    {"digest", event.version->digest}};
+  if (event.version->adapter_rank) body["rank"] = *event.version->adapter_rank;
+  if (!event.version->adapter_base_reason.empty()) body["base_not_compared"] = event.version->adapter_base_reason;
+  context.record(RecordKind::sealed, *update, "", std::move(body));
+  if (pair.spec.lora && is_committed_version(pair, *update)) return end_equal_version(context, *update);
+  if (pair.spec.lora) return adapter_sealed(context, *update);
   if (!pair.last_good && event.version->reference_clean) {
     for (const auto& [url, worker] : context.state().workers) {
       if (worker.pair != update->pair || worker.start_path.empty()) continue;

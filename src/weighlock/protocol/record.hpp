@@ -46,4 +46,7 @@ struct Record {
 
 std::string_view name(RecordKind kind);
 
+// `state` of a worker_state record that changes no state: a worker that was to stay paused was found running.
+inline constexpr std::string_view kContinuedByOther = "continued_by_other";
+
 }  // namespace weighlock::protocol

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -27,6 +28,7 @@ void take_over(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
     Worker& worker = context.worker_of(target);
     worker.locked_by = update.id;
+    update.wanted_locks.insert(url);
     if (target.step == Step::done) continue;
     context.set_worker(worker, WorkerState::unknown, worker.cause);
     target.recovered = true;
@@ -61,11 +63,40 @@ void go_back(Context& context, Update& update) {
   take_over(context, update);
 }
 
+// A LoRA update pauses nobody: the new name goes again from where a load of it was sent, or its commit is done.
+void recover_adapters(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) target.adapter.emplace();
+  if (update.committed.value_or(false)) return adapters_committed(context, update);
+  update.targets.clear();
+  const Pair& pair = context.pair_of(update);
+  const std::string adapter = new_name(context, update);
+  for (const auto& [url, known] : pair.adapters) {
+    const auto it = known.names.find(adapter);
+    const auto worker = context.state().workers.find(url);
+    if (it == known.names.end() || it->second.attempt != update.attempt || worker == context.state().workers.end())
+      continue;
+    if (!worker->second.dialect || !worker->second.locked_by.empty()) continue;  // a later update unloads it
+    worker->second.locked_by = update.id;
+    update.wanted_locks.insert(url);
+    Target& target = update.targets[url];
+    target.worker = url;
+    target.step = Step::judged;
+    target.load_sent = true;
+    target.verdict = Verdict::unknown;
+    target.adapter.emplace();
+  }
+  update.members_fixed = true;
+  if (update.state != UpdateState::restoring) update.error = died_in(update, "its next start undid the update");
+  context.set_state(update, UpdateState::restoring);
+  begin_adapter_restoring(context, update);
+}
+
 void recover_update(Context& context, const UpdateId& id) {
   Update* update = context.find_update(id);
   if (!update) return;
   if (update->state <= UpdateState::preparing)
     return end_before_pause(context, *update, UpdateState::aborted, died_in(*update, "no engine was touched"));
+  if (is_lora(context, *update)) return recover_adapters(context, *update);
   if (update->committed.value_or(false)) {
     go_forward(context, *update);
   } else {
@@ -119,6 +150,9 @@ void on_recover(Context& context) {
                       fmt::format("pair '{}': the gateway ended while the update waited for its turn", name), nullptr});
     const UpdateId active = pair.active;
     if (!active.empty()) recover_update(context, active);
+  }
+  for (auto& [url, worker] : state.workers) {
+    if (worker.state == WorkerState::quarantined && !worker.watch.timer) begin_watch(context, worker);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
@@ -36,9 +37,9 @@ void Replay::take(const Record& record, Instant at) {
     case RecordKind::targets:
       return targets(record, at);
     case RecordKind::intent:
-      return intent(record);
+      return about_adapters(record) ? void() : intent(record);
     case RecordKind::outcome:
-      return outcome(record, at);
+      return about_adapters(record) ? void() : outcome(record, at);
     case RecordKind::verdict:
       return verdicts(record, at);
     case RecordKind::commit:
@@ -64,9 +65,10 @@ void Replay::take(const Record& record, Instant at) {
     case RecordKind::key_joined:
       if (Pair* pair = pair_of(record)) pair->keys.emplace(text_of(record.body, "key"), record.update);
       return;
+    case RecordKind::discard:
+      return discard(record);
     case RecordKind::gateway_stopping:
     case RecordKind::update_rejected:
-    case RecordKind::discard:
       return;  // update_ended tells the rest
   }
 }
@@ -113,20 +115,33 @@ Worker& Replay::worker_of(const Record& record) {
 
 // --- pairs
 
+// A worker that LoRA pairs still use stays, as one that no full-model pair ever had.
+void Replay::forget_worker(const std::string& url) {
+  const auto it = state_.workers.find(url);
+  if (it == state_.workers.end()) return;
+  const std::optional<DialectKind> dialect = it->second.dialect;
+  if (!is_shared(state_, url)) {
+    state_.workers.erase(it);
+    return;
+  }
+  it->second = Worker();
+  it->second.url = url;
+  it->second.dialect = dialect;
+}
+
 void Replay::pair_connected(const Record& record) {
   const json::value body(record.body);
   Pair& pair = state_.pairs[record.pair];
-  pair.spec = spec_from(body);
+  const PairSpec before = std::exchange(pair.spec, spec_from(body));
   pair.spec.name = record.pair;
   pair.lineage = number_of(body, "lineage", pair.lineage);
-  const auto listed = [&](const std::string& url) {
-    return std::any_of(pair.spec.workers.begin(), pair.spec.workers.end(),
-                       [&](const WorkerSpec& spec) { return spec.url == url; });
-  };
-  std::erase_if(state_.workers, [&](const auto& entry) {
-    const Worker& worker = entry.second;
-    return worker.pair == record.pair && worker.state != WorkerState::abandoned && !listed(entry.first);
-  });
+  if (pair.spec.lora) return adapters_connected(pair, before);
+  std::set<std::string> gone;
+  for (const auto& [url, worker] : state_.workers) {
+    if (worker.pair == record.pair && worker.state != WorkerState::abandoned) gone.insert(url);
+  }
+  for (const WorkerSpec& spec : pair.spec.workers) gone.erase(spec.url);
+  for (const std::string& url : gone) forget_worker(url);
   for (const WorkerSpec& spec : pair.spec.workers) {
     Worker& worker = state_.workers[spec.url];
     worker.url = spec.url;
@@ -136,11 +151,15 @@ void Replay::pair_connected(const Record& record) {
 }
 
 void Replay::pair_removed(const Record& record) {
-  std::erase_if(state_.workers, [&](const auto& entry) {
-    return entry.second.pair == record.pair && entry.second.state != WorkerState::abandoned;
-  });
   const auto it = state_.pairs.find(record.pair);
   if (it == state_.pairs.end()) return;
+  it->second.adapters.clear();
+  std::vector<std::string> gone;
+  for (const auto& [url, worker] : state_.workers) {
+    if (worker.pair == record.pair && worker.state != WorkerState::abandoned) gone.push_back(url);
+  }
+  for (const std::string& url : gone) forget_worker(url);
+  forget_unused_workers();
   state_.orphans.insert(state_.orphans.end(), it->second.history.begin(), it->second.history.end());
   forget_oldest(state_, state_.orphans);
   state_.pairs.erase(it);
@@ -233,6 +252,8 @@ void Replay::ended(const Record& record, Instant at) {
     if (flag_of(one, "spoiled")) pair->spoiled[version_key(update->version)].insert(url);
   }
   std::erase_if(update->targets, [&](const auto& entry) { return !named.contains(entry.first); });
+  if (update->state >= UpdateState::rolled_back && update->committed == false) note_stored(*pair, *update, false);
+  if (pair->spec.lora) adapters_ended(*pair, *update);
   if (pair->active == update->id) pair->active.clear();
   std::erase(pair->queue, update->id);
   pair->history.push_back(update->id);
@@ -270,9 +291,9 @@ void Replay::verdicts(const Record& record, Instant at) {
   Update* update = update_of(record);
   if (!update) return;
   for (const json::value& one : list_of(body, "verdicts")) {
-    const auto it = update->targets.find(std::string(text_of(one, "worker")));
-    if (it == update->targets.end()) continue;
-    Target& target = it->second;
+    const std::string url(text_of(one, "worker"));
+    Target& target = update->targets[url];
+    target.worker = url;
     target.verdict = enum_from(text_of(one, "verdict"), Verdict::unknown, Verdict::unknown);
     target.evidence = evidence_from(text_of(one, "evidence")).value_or(Evidence::none);
     target.vacuous = flag_of(one, "vacuous");
@@ -280,9 +301,11 @@ void Replay::verdicts(const Record& record, Instant at) {
       target.counted_lost = true;
       target.included = false;
     }
+    const auto pair = state_.pairs.find(update->pair);
     if (target.verdict != Verdict::verified) continue;
     target.switched_at = at;
-    Worker& worker = state_.workers[it->first];
+    if (pair != state_.pairs.end() && pair->second.spec.lora) continue;
+    Worker& worker = state_.workers[url];
     worker.version = update->version;
     worker.evidence = target.evidence;
   }
@@ -298,11 +321,22 @@ void Replay::commit(const Record& record) {
   update->committed = true;
   pair->committed = update->version;
   pair->previous_good = std::exchange(pair->last_good, update->version);
+  note_stored(*pair, *update, true);
+  if (pair->spec.lora) adapters_committed(*pair, *update);
   if (!update->sealed) return;
   pair->bytes_last = update->sealed->bytes;
   if (!update->sealed->blind) return;
   pair->last_good.reset();
   pair->rollback_reason = "the storage is not visible from the gateway";
+}
+
+void Replay::discard(const Record& record) {
+  Pair* pair = pair_of(record);
+  const json::value body(record.body);
+  const std::string_view directory = text_of(body, "directory");
+  if (!pair) return;
+  std::erase_if(pair->stored, [&](const StoredVersion& stored) { return stored.version.directory == directory; });
+  std::erase_if(pair->undone, [&](const UndoneDirectory& undone) { return undone.directory == directory; });
 }
 
 void Replay::sealed(const Record& record) {

@@ -43,7 +43,16 @@ class Replay {
   void save_ended(const Record& record);
   void worker_state(const Record& record, Instant at);
   void worker_seen(const Record& record);
+  void discard(const Record& record);
   void process_ended();
+  void forget_worker(const std::string& url);
+
+  // replay_adapters.cpp. True if the record is about a name in an engine.
+  bool about_adapters(const Record& record);
+  void adapters_connected(Pair& pair, const PairSpec& before);
+  void adapters_committed(Pair& pair, const Update& update);
+  void adapters_ended(Pair& pair, const Update& update);
+  void forget_unused_workers();
 
   Pair* pair_of(const Record& record);
   Update* update_of(const Record& record);
@@ -56,6 +65,8 @@ class Replay {
 
   const Dialects& dialects_;
   State state_;
+  std::map<std::string, UpdateId> in_flight_of_;  // by worker: the update of its running call; "" = the watch's
+  std::map<std::string, int> unloads_needed_;     // by pair, worker and name: answers until it is surely gone
 };
 
 // Whether the update needs `Recover`: it isn't at its end.

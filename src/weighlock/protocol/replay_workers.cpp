@@ -119,6 +119,7 @@ void Replay::intent(const Record& record) {
   call.held_before = worker.paused_by_us;
   call.unpaused = flag_of(body, "unpaused");
   state_.next_id = std::max(state_.next_id, call.call + 1);
+  in_flight_of_[record.worker] = record.update;
   note_sent(worker, call, std::string(text_of(body, "label")), writes_label(worker, call.kind));
   if (Target* target = target_of(record)) note_intent(*target, call.kind);
 }
@@ -131,7 +132,8 @@ void Replay::outcome(const Record& record, Instant at) {
   if (flag_of(body, "read")) outcome.reading.emplace();
   const auto call = static_cast<CallId>(number_of(body, "call"));
   const OperationKind kind = operation_of(body);
-  const bool is_late = record.update.empty();
+  // Without an update it is late, unless the watch had sent it, between updates.
+  const bool is_late = record.update.empty() && kind != OperationKind::barrier && !in_flight_of_[record.worker].empty();
   if (is_late && worker.in_flight && worker.in_flight->call == call)
     worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
   if (is_late) {

@@ -2,6 +2,7 @@
 // ones are healed to last good; whoever can't be is quarantined with its cause. Leaving workers get the same, once.
 #include <fmt/format.h>
 
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -51,6 +52,7 @@ void begin_restoring(Context& context, Update& update, Error error) {
   context.start_timer(update, "restore", update.policy.deadlines.restore_or_default());
   for (auto& [url, target] : update.targets) context.give_up(target);
   if (!update.members_fixed) update.targets.clear();  // only read so far
+  if (is_lora(context, update)) return begin_adapter_restoring(context, update);
   if (mutant(Mutant::no_resume_on_error)) return end_update(context, update, UpdateState::failed, update.error);
   if (mutant(Mutant::resume_everyone)) {
     resume_everyone(context, update);
@@ -61,11 +63,13 @@ void begin_restoring(Context& context, Update& update, Error error) {
 }
 
 void begin_leave(Context& context, Update& update) {
+  std::set<std::string> workers;
+  for (const auto& [url, target] : update.targets) workers.insert(url);
+  if (!take_locks(context, update, std::move(workers))) return;
   context.set_state(update, UpdateState::restoring);
   context.start_timer(update, "restore", update.policy.deadlines.restore_or_default());
   for (auto& [url, target] : update.targets) {
     Worker& worker = context.worker_of(target);
-    worker.locked_by = update.id;
     target.former_state = worker.state;
     target.former_cause = worker.cause;
   }
@@ -89,6 +93,7 @@ void on_leave_surveyed(Context& context, Update& update, Target& target) {
 }
 
 void on_restore_timer(Context& context, Update& update) {
+  if (is_lora(context, update)) return on_adapter_restore_timer(context, update);
   for (auto& [url, target] : update.targets) {
     if (target.step == Step::done) continue;
     context.give_up(target);

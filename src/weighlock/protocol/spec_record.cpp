@@ -112,12 +112,14 @@ json::object spec_body(const PairSpec& spec) {
     if (!worker.key_references.empty()) one["keys"] = worker.key_references;
     workers.push_back(std::move(one));
   }
-  return {{"save_path", spec.save_path},
-          {"trainer_kind", spec.trainer_kind == TrainerKind::external ? "external" : "areal"},
-          {"trainers", texts_body(spec.trainer_urls)},
-          {"save_trigger", spec.save_trigger == SaveTrigger::rank0 ? "rank0" : "all"},
-          {"workers", std::move(workers)},
-          {"policy", policy_body(spec.policy)}};
+  json::object out{{"save_path", spec.save_path},
+                   {"trainer_kind", spec.trainer_kind == TrainerKind::external ? "external" : "areal"},
+                   {"trainers", texts_body(spec.trainer_urls)},
+                   {"save_trigger", spec.save_trigger == SaveTrigger::rank0 ? "rank0" : "all"},
+                   {"workers", std::move(workers)},
+                   {"policy", policy_body(spec.policy)}};
+  if (spec.lora) out["lora"] = {{"name", spec.lora->name}, {"keep", spec.lora->keep}};
+  return out;
 }
 
 PairSpec spec_from(const json::value& body) {
@@ -136,6 +138,8 @@ PairSpec spec_from(const json::value& body) {
     if (!one.url.empty()) out.workers.push_back(std::move(one));
   }
   if (const json::value* policy = find(body, "policy")) out.policy = policy_from(*policy);
+  if (const json::value* lora = find(body, "lora"))
+    out.lora = LoraSpec{std::string(text_of(*lora, "name")), number_of(*lora, "keep")};
   return out;
 }
 

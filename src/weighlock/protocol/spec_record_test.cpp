@@ -72,12 +72,16 @@ TEST(SpecRecord, spec_comes_back_as_it_was) {
   spec.save_trigger = SaveTrigger::rank0;
   spec.workers = {WorkerSpec{"http://g0:30000", DialectKind::vllm, R"({"admin_key":{"env":"KEY"}})"},
                   WorkerSpec{"http://g1:30000", std::nullopt, ""}};
+  spec.lora = LoraSpec{"policy", 3};
   spec.policy = strange_policy();
   const PairSpec back = spec_from(written(spec_body(spec)));
   EXPECT_EQ(back.save_path, spec.save_path);
   EXPECT_EQ(back.trainer_kind, spec.trainer_kind);
   EXPECT_EQ(back.trainer_urls, spec.trainer_urls);
   EXPECT_EQ(back.save_trigger, spec.save_trigger);
+  ASSERT_TRUE(back.lora.has_value());
+  EXPECT_EQ(back.lora->name, "policy");
+  EXPECT_EQ(back.lora->keep, 3);
   ASSERT_EQ(back.workers.size(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(back.workers[i].url, spec.workers[i].url);

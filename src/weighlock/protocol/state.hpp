@@ -12,6 +12,7 @@
 
 #include "weighlock/core/error.hpp"
 #include "weighlock/protocol/event.hpp"
+#include "weighlock/protocol/lora_state.hpp"
 
 namespace weighlock::protocol {
 
@@ -25,8 +26,17 @@ struct EarlierCall {
   bool unpaused = false;     // sent to an engine that was not paused: some have no barrier for it then
 };
 
+// The look that is kept on a worker that may not serve, between updates (watch.cpp).
+struct Watch {
+  std::optional<TimerId> timer;    // the next look; while a call runs, its limit
+  std::optional<CallId> call;      // the worker's `in_flight`, if that is ours
+  int failures = 0;                // in a row; they stretch the time to the next look
+  int continues = 0;               // found running since this was last told
+  std::optional<Instant> told_at;  // when a record last said that it was found running
+};
+
 // One worker of the registry, keyed by its normalised URL. It belongs to the gateway; `pair` is its one full-model
-// pair.
+// pair ("" = none: only LoRA pairs use it, and it stays READY).
 struct Worker {
   std::string url;
   std::optional<DialectKind> dialect;
@@ -50,6 +60,7 @@ struct Worker {
   std::vector<EarlierCall> earlier;
   std::optional<EarlierCall> in_flight;  // at most one
   UpdateId locked_by;                    // "" = free
+  Watch watch;
 };
 
 enum class Role { member, extra };
@@ -64,7 +75,10 @@ enum class Step {
   loading,
   labelling_version,
   flushing,
+  adapter_unloading,
+  adapter_loading,
   verifying,
+  adapter_listing,
   repausing,
   judged,  // has a verdict, waits for the decision
   barrier,
@@ -84,6 +98,7 @@ enum class Step {
   flushing_after,
   probing,
   fencing,
+  adapter_undoing,
   done,
 };
 
@@ -123,7 +138,8 @@ struct Target {
   std::optional<Instant> paused_at;
   std::optional<Instant> resumed_at;
   std::optional<Instant> switched_at;
-  std::optional<WorkerState> ended_as;  // the worker's state when the update ended; later ones may move it on
+  std::optional<AdapterProgress> adapter;  // LoRA
+  std::optional<WorkerState> ended_as;     // the worker's state when the update ended; later ones may move it on
 };
 
 enum class UpdateKind { update, leave };  // leave: heals once what a removed pair holds paused
@@ -173,6 +189,10 @@ struct Update {
   int batches = 1;
   bool quorum_reached = false;
 
+  // Waits for workers that another pair's update holds; nothing was done to its own yet.
+  bool waits_for_locks = false;
+  std::set<std::string> wanted_locks;
+
   std::optional<Error> error;
   std::optional<bool> committed = false;  // none = undecided
   std::map<TimerId, std::string> timers;  // purpose by id
@@ -187,6 +207,19 @@ struct TrainerBusy {
   std::string directory;
 };
 
+// A sealed version on storage.
+struct StoredVersion {
+  VersionRef version;
+  bool committed = true;  // false: it was rolled back
+};
+
+// LoRA: an attempt that was undone; its directory goes when no engine can know it any more.
+struct UndoneDirectory {
+  UpdateId update;
+  std::string save_path;
+  std::string directory;
+};
+
 struct Pair {
   PairSpec spec;
   std::int64_t lineage = 0;
@@ -194,7 +227,8 @@ struct Pair {
   std::optional<VersionRef> committed;
   std::optional<VersionRef> last_good;
   std::optional<VersionRef>
-      previous_good;  // the last good before that: taken again if the last one's bytes turn out bad
+      previous_good;                 // the last good before that: taken again if the last one's bytes turn out bad
+  std::deque<StoredVersion> stored;  // whose directories are ours and still there, oldest first
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
   UpdateId active;
@@ -203,9 +237,12 @@ struct Pair {
   std::map<std::string, UpdateId> keys;                 // idempotency
   std::map<std::string, std::set<std::string>> deaths;  // "lineage/version" -> worker/incarnation that died on it
   std::map<std::string, std::set<std::string>>
-      spoiled;                           // "lineage/version" -> workers that its failed attempt left not ready
-  std::optional<ConnectPair> reconnect;  // waits for the running update
-  std::vector<ReplyToken> removing;      // waits likewise; non-empty: the pair is being removed
+      spoiled;  // "lineage/version" -> workers that its failed attempt left not ready
+  std::map<std::string, WorkerAdapters> adapters;  // LoRA, by worker
+  std::deque<AdapterVersion> window;               // LoRA: the last committed versions, newest last, bounded
+  std::vector<UndoneDirectory> undone;             // LoRA
+  std::optional<ConnectPair> reconnect;            // waits for the running update
+  std::vector<ReplyToken> removing;                // waits likewise; non-empty: the pair is being removed
 };
 
 struct State {
@@ -215,10 +252,13 @@ struct State {
   std::map<UpdateId, Update> updates;
   std::map<CallId, std::pair<UpdateId, std::string>>
       calls;  // running worker calls -> update ("" = none any more), worker
-  std::map<CallId, std::pair<std::string, std::string>> saves;  // running saves -> pair, trainer
-  std::map<std::string, TrainerBusy> busy;                      // trainers whose /save hasn't ended, by URL
+  std::map<CallId, AdapterCall> adapter_calls;
+  std::map<TimerId, std::pair<std::string, std::string>> retire_timers;  // pair, worker
+  std::map<CallId, std::pair<std::string, std::string>> saves;           // running saves -> pair, trainer
+  std::map<std::string, TrainerBusy> busy;                               // trainers whose /save hasn't ended, by URL
   std::map<TimerId, UpdateId> timers;
-  std::deque<UpdateId> orphans;  // ended updates of removed pairs, bounded
+  std::map<TimerId, std::string> watch_timers;  // worker
+  std::deque<UpdateId> orphans;                 // ended updates of removed pairs, bounded
   std::uint64_t next_id = 1;
   std::uint64_t next_update = 1;
   bool stopping = false;

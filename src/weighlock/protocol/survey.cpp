@@ -57,6 +57,11 @@ void record_seen(Context& context, const Worker& worker) {
 
 void read_worker(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
+  yield_watch(context, worker);
+  context.call(update, target, Step::surveying, next_reading(context, worker));
+}
+
+Operation next_reading(Context& context, Worker& worker) {
   Operation operation;
   if (!worker.dialect) {
     operation.kind = OperationKind::identify;
@@ -66,7 +71,7 @@ void read_worker(Context& context, Update& update, Target& target) {
   } else {
     operation.kind = OperationKind::read_state;
   }
-  context.call(update, target, Step::surveying, std::move(operation));
+  return operation;
 }
 
 bool says_loading(const std::string& label) {

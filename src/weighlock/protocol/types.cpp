@@ -30,6 +30,10 @@ Milliseconds Deadlines::whole_or_default() const {
   return whole.value_or(save + pause + load + verify + resume + restore_or_default());
 }
 
+std::string adapter_name(const LoraSpec& lora, std::int64_t version) {
+  return lora.name + "-v" + std::to_string(version);
+}
+
 std::string_view name(UpdateState state) {
   switch (state) {
     case UpdateState::queued:
@@ -156,6 +160,8 @@ std::string_view name(CauseCode code) {
       return "lagging";
     case CauseCode::foreign:
       return "foreign";
+    case CauseCode::adapter_failed:
+      return "adapter_failed";
     case CauseCode::operator_hold:
       return "operator_hold";
   }

@@ -77,14 +77,15 @@ enum class CauseCode {
   flush_failed,
   heal_failed,
   resume_failed,
-  probe_failed,   // it generates no valid token on verified weights
-  no_last_good,   // there is nothing verified to heal it with
-  outstanding,    // an earlier call may still run in it, and no barrier told that it ended
-  needs_restart,  // only a new process can serve again
-  suspect,        // the version killed two engines; not loaded again without an operator or a newer version
-  credentials,    // it refused our key
-  lagging,        // it is whole, but too many versions behind (`max_lag`)
-  foreign,        // someone else wrote its label
+  probe_failed,    // it generates no valid token on verified weights
+  no_last_good,    // there is nothing verified to heal it with
+  outstanding,     // an earlier call may still run in it, and no barrier told that it ended
+  needs_restart,   // only a new process can serve again
+  suspect,         // the version killed two engines; not loaded again without an operator or a newer version
+  credentials,     // it refused our key
+  lagging,         // it is whole, but too many versions behind (`max_lag`)
+  foreign,         // someone else wrote its label
+  adapter_failed,  // LoRA: this version of the adapter is not served there; the worker itself is as before
   operator_hold,
 };
 
@@ -147,6 +148,12 @@ struct WorkerSpec {
   std::string key_references = {};     // the edge's own words for where the worker's keys are found; never a key
 };
 
+// A pair whose versions are LoRA adapters: version N is loaded under the name "<name>-v<N>" beside the others.
+struct LoraSpec {
+  std::string name;
+  std::int64_t keep = 0;  // how many versions stay loaded; 0 = all
+};
+
 struct PairSpec {
   std::string name;
   std::string save_path;
@@ -154,8 +161,12 @@ struct PairSpec {
   std::vector<std::string> trainer_urls;
   SaveTrigger save_trigger = SaveTrigger::all;
   std::vector<WorkerSpec> workers;
+  std::optional<LoraSpec> lora;  // none = full models
   Policy policy;
 };
+
+// The name under which engines know one version of an adapter (AReaL's rule; "policy-v-1" for a negative one).
+std::string adapter_name(const LoraSpec& lora, std::int64_t version);
 
 std::string_view name(UpdateState state);
 std::string_view name(Verdict verdict);

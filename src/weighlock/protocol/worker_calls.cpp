@@ -25,6 +25,7 @@ bool changes_something(OperationKind kind) {
     case OperationKind::verify:
     case OperationKind::barrier:
     case OperationKind::probe:
+    case OperationKind::list_adapters:
       return false;
     default:
       return true;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -120,6 +121,15 @@ Status check_adapter(const json::value& config, const Layout& layout, const Insp
       return checked;
   }
   return options.lora_base ? check_names(modules, *options.lora_base) : Status{};
+}
+
+std::int64_t adapter_rank(const Layout& layout) {
+  std::uint64_t rank = 0;
+  for (const auto& [name, tensor] : layout) {
+    const Part* part = part_of(name);
+    if (part != nullptr && part->is_a && !tensor.shape.empty()) rank = std::max(rank, tensor.shape[0]);
+  }
+  return static_cast<std::int64_t>(rank);
 }
 
 }  // namespace weighlock

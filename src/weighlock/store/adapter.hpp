@@ -1,6 +1,9 @@
 // A LoRA adapter as PEFT writes it: do its config and its tensors agree, with each other and with the base model.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include "weighlock/core/json.hpp"
 #include "weighlock/core/result.hpp"
 #include "weighlock/store/inspection.hpp"
@@ -14,5 +17,8 @@ inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetenso
 // tensors'; an A without its B; names that the base doesn't have; what engines would leave out silently
 // (`modules_to_save`, DoRA's magnitudes, biases) or refuse.
 Status check_adapter(const json::value& config, const Layout& layout, const InspectOptions& options);
+
+// The greatest rank of the adapter's modules, by their tensors: what an engine's limit must hold. 0 = no modules.
+std::int64_t adapter_rank(const Layout& layout);
 
 }  // namespace weighlock

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace weighlock {
@@ -26,7 +27,8 @@ void append_text(const json::value& value, std::string& out) {
     }
     out += array->empty() ? "[]" : "]";
   } else if (const double* number = value.if_double()) {
-    const std::string text = fmt::format("{}", *number);
+    // 1e999 comes in as an infinity, for which JSON has no word.
+    const std::string text = std::isfinite(*number) ? fmt::format("{}", *number) : "null";
     out += text;
     if (text.find_first_of(".en") == std::string::npos) out += ".0";
   } else {

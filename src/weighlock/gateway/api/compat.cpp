@@ -12,6 +12,7 @@
 #include "weighlock/gateway/api/lax_body.hpp"
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/pair_body.hpp"
+#include "weighlock/gateway/promises.hpp"
 
 namespace weighlock {
 namespace {
@@ -45,6 +46,7 @@ struct ConnectBody {
   std::string save_path;
   bool use_lora = false;
   std::string lora_name;
+  std::int64_t lora_keep_versions = 0;
   bool colocate = false;
   json::value settings;
 };
@@ -58,7 +60,7 @@ ConnectBody read_connect(LaxBody& body) {
   out.save_path = body.text("save_path", "");
   out.use_lora = body.flag("use_lora", false);
   out.lora_name = body.text("lora_name", "");
-  body.whole("lora_keep_versions", 0);
+  out.lora_keep_versions = body.whole("lora_keep_versions", 0);
   body.text("nccl_master_addr", "");
   body.whole("nccl_master_port", 0);
   out.colocate = body.flag("colocate", false);
@@ -74,7 +76,6 @@ std::optional<HttpResponse> refuse_connect(const ConnectBody& body) {
     if (!body.save_path.starts_with('/'))
       return error_answer(400, "save_path must be an absolute path when mode='disk'");
     if (body.use_lora && body.lora_name.empty()) return error_answer(400, "lora_name is required when use_lora=True");
-    if (body.use_lora) return error_answer(400, "use_lora=true is not carried by this release; full models are");
     return std::nullopt;
   }
   if (body.mode == "awex" && body.use_lora)
@@ -84,6 +85,18 @@ std::optional<HttpResponse> refuse_connect(const ConnectBody& body) {
     return error_answer(400,
                         "mode='awex' is not carried by this release; set actor.weight_update_mode=disk in your config");
   return error_answer(400, fmt::format("mode must be 'awex' or 'disk', not '{}'", body.mode.substr(0, 100)));
+}
+
+std::optional<FieldError> read_lora(const ConnectBody& body, PairSpec& spec) {
+  if (!body.use_lora) return std::nullopt;
+  if (auto failure = check_lora_name(body.lora_name, "lora_name")) return failure;
+  if (body.lora_keep_versions < 0)
+    return FieldError{"lora_keep_versions",
+                      Error{ErrorCode::invalid_argument,
+                            fmt::format("lora_keep_versions: must be 0 (all versions stay loaded) or more, not {}",
+                                        body.lora_keep_versions)}};
+  spec.lora = LoraSpec{body.lora_name, body.lora_keep_versions};
+  return std::nullopt;
 }
 
 std::optional<FieldError> make_spec(const ApiContext& context, const ConnectBody& body, PairSpec& spec) {
@@ -105,6 +118,7 @@ std::optional<FieldError> make_spec(const ApiContext& context, const ConnectBody
     if (auto failure = read_settings(body.settings, "settings", SettingsPlace::compatible_connect, settings))
       return failure;
   }
+  if (auto failure = read_lora(body, spec)) return failure;
   spec.policy = settings.policy;
   spec.save_trigger = settings.save_trigger.value_or(SaveTrigger::all);
   for (std::string& url : workers) spec.workers.push_back(WorkerSpec{std::move(url), settings.dialect});
@@ -157,6 +171,11 @@ json::object outcome_body(const Asked& asked, bool ok, json::value error) {
   return out;
 }
 
+void tell_not_promised(json::object& out, const Update& update) {
+  json::array texts = not_promised(update.policy);
+  if (!texts.empty()) out["not_promised"] = std::move(texts);
+}
+
 HttpResponse transfer_error(const ApiContext& context, const Asked& asked, std::string_view text,
                             const Update* update) {
   json::object out = outcome_body(asked, false, json::string(text));
@@ -165,6 +184,7 @@ HttpResponse transfer_error(const ApiContext& context, const Asked& asked, std::
     out["degraded"] = false;
     out["pause_ms"] = pause_of(*update, context.loop.now()).count();
     out["verdicts"] = verdicts_view(context.view(), *update);
+    tell_not_promised(out, *update);
   }
   return json_answer(context.settings.compat_error_status, out);
 }
@@ -184,6 +204,7 @@ HttpResponse ended_answer(const ApiContext& context, const Asked& asked, const U
   if (degraded) out["detail"] = ended_text(context.state(), *update);
   out["pause_ms"] = pause_of(*update, context.loop.now()).count();
   out["verdicts"] = verdicts_view(context.view(), *update);
+  tell_not_promised(out, *update);
   return json_answer(200, out);
 }
 
@@ -239,6 +260,7 @@ void disconnect(ApiContext& context, RouteRequest request, Responder responder) 
   event.token = pending->when_replied([pending, name](const Reply& reply) {
     if (reply.error && reply.error->code == ErrorCode::not_found) return pending->answer(pair_not_found(name));
     if (reply.error) return pending->answer(failure_answer(*reply.error));
+    pending->context().meta.clear(name);
     json::object out{{"status", "ok"}, {"pair_name", name}};
     if (!reply.abandoned.empty()) out["abandoned"] = text_list(reply.abandoned);
     pending->answer(json_answer(200, out));

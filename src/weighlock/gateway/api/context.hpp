@@ -11,6 +11,7 @@
 #include "weighlock/gateway/api/router.hpp"
 #include "weighlock/gateway/confinement.hpp"
 #include "weighlock/gateway/credentials.hpp"
+#include "weighlock/gateway/meta_store.hpp"
 #include "weighlock/gateway/metrics.hpp"
 #include "weighlock/gateway/readiness.hpp"
 #include "weighlock/gateway/views.hpp"
@@ -39,6 +40,8 @@ struct ApiContext {
   CredentialStore& credentials;
   Readiness& readiness;
   Metrics& metrics;
+  MetaStore& meta;
+  Pool& body_pool;  // for bodies of tens of MB
   WallClock clock;
   ApiSettings settings;
   bool stopping = false;
@@ -85,6 +88,7 @@ class PendingAnswer : public std::enable_shared_from_this<PendingAnswer> {
 
 // One per file of this folder.
 void add_compat_routes(Router& router, ApiContext& context);
+void add_meta_routes(Router& router, ApiContext& context);
 void add_pair_routes(Router& router, ApiContext& context);
 void add_update_routes(Router& router, ApiContext& context);
 void add_worker_routes(Router& router, ApiContext& context);

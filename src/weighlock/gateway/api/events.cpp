@@ -32,6 +32,8 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
     HttpResponse head;
     head.headers = {{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}};
     responder_.begin_stream(std::move(head));
+    // An id without data is no event, and tells a client that is cut off before its first one where to go on.
+    responder_.write(fmt::format("id: {}\n\n", next_ - 1));
     // Registered callbacks hold the stream alive until the peer has gone.
     wait_ = context_.waiters.on_change([self = shared_from_this()] { self->pump(); });
     beat();

@@ -10,6 +10,10 @@
 namespace weighlock {
 namespace {
 
+// A refusal tells what is wrong; of a large body it doesn't repeat everything.
+constexpr std::size_t kFailuresShownMax = 100;
+constexpr std::size_t kBodyShownBytesMax = 16 * 1024;
+
 // FastAPI: no content type, application/json and application/*+json are JSON.
 bool is_json(std::string_view type) {
   if (type.empty()) return true;
@@ -32,21 +36,31 @@ std::int64_t position_in(std::string_view message) {
 
 enum class Parsed { ok, not_a_number, too_large };
 
-// What pydantic takes for a whole number in a text: blanks around it, a sign, and ".0".
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// What pydantic takes for a whole number in a text: blanks around it, a sign, single underscores between digits, and a
+// dot with zeros.
 Parsed whole_from_text(std::string_view text, std::int64_t& out) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  const std::size_t dot = text.find('.');
-  if (dot != std::string_view::npos) {
-    if (text.find_first_not_of('0', dot + 1) != std::string_view::npos || dot == 0) return Parsed::not_a_number;
+  if (const std::size_t dot = text.find('.'); dot != std::string_view::npos) {
+    if (dot + 1 == text.size() || text.find_first_not_of('0', dot + 1) != std::string_view::npos)
+      return Parsed::not_a_number;
     text = text.substr(0, dot);
   }
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (text.empty() || end != text.data() + text.size()) return Parsed::not_a_number;
-  return failure == std::errc::result_out_of_range ? Parsed::too_large
-         : failure == std::errc{}                  ? Parsed::ok
-                                                   : Parsed::not_a_number;
+  std::string digits;
+  if (text.starts_with('-')) digits = "-";
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool separates = text[i] == '_' && i > 0 && is_digit(text[i - 1]) && i + 1 < text.size();
+    if (!is_digit(text[i]) && !separates) return Parsed::not_a_number;
+    if (!separates) digits.push_back(text[i]);
+  }
+  if (text.empty()) return Parsed::not_a_number;
+  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
+  return failure == std::errc::result_out_of_range ? Parsed::too_large : Parsed::ok;
 }
 
 std::optional<bool> flag_from_text(std::string_view text) {
@@ -73,20 +87,58 @@ json::array at(std::string_view key) {
   return {"body", json::string(key)};
 }
 
+json::object failure_item(std::string_view type, json::array where, std::string_view message, json::value input) {
+  json::object out;
+  out["type"] = type;
+  out["loc"] = std::move(where);
+  out["msg"] = message;
+  out["input"] = std::move(input);
+  return out;
+}
+
+HttpResponse refusal_of(json::array failures) {
+  json::object body;
+  body["detail"] = std::move(failures);
+  return json_answer(422, body);
+}
+
+HttpResponse refusal_of(json::object only) {
+  json::array failures;
+  failures.push_back(std::move(only));
+  return refusal_of(std::move(failures));
+}
+
 }  // namespace
 
-LaxBody::LaxBody(const HttpRequest& request) {
+bool says_json(const HttpRequest& request) {
+  return is_json(header(request.headers, "content-type"));
+}
+
+HttpResponse refuse_json(const Error& failure) {
+  json::object item{
+      {"type", "json_invalid"}, {"loc", {"body", position_in(failure.message)}}, {"msg", "JSON decode error"}};
+  item["input"] = json::object{};
+  item["ctx"] = {{"error", failure.message}};
+  return refusal_of(std::move(item));
+}
+
+HttpResponse refuse_missing_body() {
+  return refusal_of(failure_item("missing", {"body"}, "Field required", nullptr));
+}
+
+HttpResponse refuse_no_object(json::value input) {
+  return refusal_of(failure_item("model_attributes_type", {"body"},
+                                 "Input should be a valid dictionary or object to extract fields from",
+                                 std::move(input)));
+}
+
+LaxBody::LaxBody(const HttpRequest& request) : small_(request.body.size() <= kBodyShownBytesMax) {
   unreadable_ = true;
   json::value value;
-  if (!request.body.empty() && is_json(header(request.headers, "content-type"))) {
+  if (!request.body.empty() && says_json(request)) {
     Result<json::value> parsed = parse_json(request.body, "request body");
     if (!parsed) {
-      json::object failure{{"type", "json_invalid"},
-                           {"loc", {"body", position_in(parsed.error().message)}},
-                           {"msg", "JSON decode error"}};
-      failure["input"] = json::object{};
-      failure["ctx"] = {{"error", parsed.error().message}};
-      failures_.push_back(std::move(failure));
+      whole_refusal_ = refuse_json(parsed.error());
       return;
     }
     value = *std::move(parsed);
@@ -97,26 +149,21 @@ LaxBody::LaxBody(const HttpRequest& request) {
     object_ = std::move(value.get_object());
     unreadable_ = false;
   } else if (value.is_null()) {
-    fail("missing", {"body"}, "Field required", nullptr);
+    whole_refusal_ = refuse_missing_body();
   } else {
-    fail("model_attributes_type", {"body"}, "Input should be a valid dictionary or object to extract fields from",
-         std::move(value));
+    whole_refusal_ = refuse_no_object(small_ ? std::move(value) : json::value(nullptr));
   }
 }
 
 void LaxBody::fail(std::string_view type, json::array where, std::string_view message, json::value input) {
-  json::object failure;
-  failure["type"] = type;
-  failure["loc"] = std::move(where);
-  failure["msg"] = message;
-  failure["input"] = std::move(input);
-  failures_.push_back(std::move(failure));
+  if (failures_.size() < kFailuresShownMax)
+    failures_.push_back(failure_item(type, std::move(where), message, std::move(input)));
 }
 
 const json::value* LaxBody::member(std::string_view key, bool required) {
   if (unreadable_) return nullptr;
   const json::value* value = object_.if_contains(key);
-  if (!value && required) fail("missing", at(key), "Field required", object_);
+  if (!value && required) fail("missing", at(key), "Field required", small_ ? json::value(object_) : nullptr);
   return value;
 }
 
@@ -166,6 +213,10 @@ std::int64_t LaxBody::whole(std::string_view key, std::optional<std::int64_t> ot
   if (value->is_uint64()) return std::numeric_limits<std::int64_t>::max();
   if (value->is_bool()) return value->get_bool() ? 1 : 0;
   if (const double* d = value->if_double()) {
+    if (!std::isfinite(*d)) {
+      fail("finite_number", at(key), "Input should be a finite number", nullptr);
+      return 0;
+    }
     // An integer of more than 64 bits comes as a double from the parser, too.
     if (*d == std::floor(*d)) return nearest_whole(*d);
     fail("int_from_float", at(key), "Input should be a valid integer, got a number with a fractional part", *value);
@@ -190,22 +241,25 @@ bool LaxBody::flag(std::string_view key, bool otherwise) {
   const json::value* value = member(key, false);
   if (!value) return otherwise;
   if (value->is_bool()) return value->get_bool();
-  std::optional<bool> read;
-  if (value->is_string())
-    read = flag_from_text(std::string_view(value->get_string()));
-  else if (value->is_number() && (value->to_number<double>() == 0 || value->to_number<double>() == 1))
-    read = value->to_number<double>() == 1;
-  else if (!value->is_number()) {
+  const double* real = value->if_double();
+  if (!(value->is_string() || value->is_int64() || (real && *real == std::floor(*real) && std::isfinite(*real)))) {
     fail("bool_type", at(key), "Input should be a valid boolean", *value);
     return otherwise;
+  }
+  std::optional<bool> read;
+  if (value->is_string()) {
+    read = flag_from_text(std::string_view(value->get_string()));
+  } else {
+    const double number = value->to_number<double>();
+    if (number == 0 || number == 1) read = number == 1;
   }
   if (!read) fail("bool_parsing", at(key), "Input should be a valid boolean, unable to interpret input", *value);
   return read.value_or(otherwise);
 }
 
 std::optional<HttpResponse> LaxBody::refusal() const {
-  if (failures_.empty()) return std::nullopt;
-  return json_answer(422, json::object{{"detail", failures_}});
+  if (whole_refusal_ || failures_.empty()) return whole_refusal_;
+  return refusal_of(failures_);
 }
 
 }  // namespace weighlock

@@ -10,10 +10,18 @@
 #include <string_view>
 #include <vector>
 
+#include "weighlock/core/error.hpp"
 #include "weighlock/core/http.hpp"
 #include "weighlock/core/json.hpp"
 
 namespace weighlock {
+
+// The rules for a body as a whole, for a route that reads its own. JSON is what has no content type or says so.
+bool says_json(const HttpRequest& request);
+HttpResponse refuse_json(const Error& failure);
+HttpResponse refuse_missing_body();
+// The body is JSON, or a text, but no object.
+HttpResponse refuse_no_object(json::value input);
 
 class LaxBody {
  public:
@@ -38,6 +46,8 @@ class LaxBody {
 
   json::object object_;
   json::array failures_;
+  std::optional<HttpResponse> whole_refusal_;
+  bool small_;               // a refusal may repeat it
   bool unreadable_ = false;  // there is no object to look into
 };
 

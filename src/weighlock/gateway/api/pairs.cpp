@@ -98,6 +98,7 @@ void delete_pair(ApiContext& context, const RouteRequest& request, Responder res
   event.pair = request.parameter("pair");
   event.token = pending->when_replied([pending, name = event.pair, path = request.path](const Reply& reply) {
     if (reply.error) return pending->answer(problem_answer(*reply.error, path));
+    pending->context().meta.clear(name);
     pending->answer(json_answer(200, json::object{{"name", name}, {"abandoned", text_list(reply.abandoned)}}));
   });
   pending->deadline(context.settings.reply_by, [pending, name = event.pair, path = request.path] {

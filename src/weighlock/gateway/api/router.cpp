@@ -1,5 +1,7 @@
 #include "weighlock/gateway/api/router.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "weighlock/gateway/api/answer.hpp"
@@ -76,8 +78,8 @@ std::optional<std::string> RouteRequest::query_value(const std::string& name) co
   return it == query.end() ? std::nullopt : std::optional(it->second);
 }
 
-void Router::add(std::string_view method, std::string_view pattern, Handler handler) {
-  routes_.push_back(Route{std::string(method), split(pattern, '/'), std::move(handler)});
+void Router::add(std::string_view method, std::string_view pattern, Handler handler, std::size_t body_bytes_max) {
+  routes_.push_back(Route{std::string(method), split(pattern, '/'), std::move(handler), body_bytes_max});
 }
 
 void Router::handle(HttpRequest request, Responder responder) const {
@@ -111,6 +113,11 @@ void Router::handle(HttpRequest request, Responder responder) const {
     HttpResponse answer = refused(ErrorCode::not_supported, 405, out.path, "Method Not Allowed");
     answer.headers.push_back({"Allow", allowed});
     return responder.respond(std::move(answer));
+  }
+  if (request.body.size() > found->body_bytes_max) {
+    const std::string why =
+        fmt::format("the body has {} bytes; this route takes {}", request.body.size(), found->body_bytes_max);
+    return responder.respond(refused(ErrorCode::too_large, 413, out.path, why));
   }
   if (mark != std::string::npos) out.query = read_query(std::string_view(request.target).substr(mark + 1));
   out.http = std::move(request);

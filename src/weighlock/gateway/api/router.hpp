@@ -4,6 +4,7 @@
 // before they are percent-decoded, so an encoded slash stays inside its segment. A slash at the end is ignored.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/net/server.hpp"
 
 namespace weighlock {
@@ -29,7 +31,9 @@ class Router {
  public:
   using Handler = std::function<void(RouteRequest, Responder)>;
 
-  void add(std::string_view method, std::string_view pattern, Handler handler);
+  // A larger body is refused with 413 before the handler sees it; one over the server's own limit never comes here.
+  void add(std::string_view method, std::string_view pattern, Handler handler,
+           std::size_t body_bytes_max = limits::kControlBodyBytesMax);
   void handle(HttpRequest request, Responder responder) const;
 
  private:
@@ -37,6 +41,7 @@ class Router {
     std::string method;
     std::vector<std::string> segments;
     Handler handler;
+    std::size_t body_bytes_max;
   };
   std::vector<Route> routes_;
 };

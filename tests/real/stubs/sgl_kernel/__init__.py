@@ -61,3 +61,29 @@ class SubmoduleFinder:
 
 __getattr__ = absent_in(__name__)
 sys.meta_path.append(SubmoduleFinder())
+
+
+def ignore_pinned_memory():
+    """Pinned memory is memory for copies to a CUDA device, and asking for it needs the driver. SGLang's LoRA layers ask
+    also on a CPU; there plain memory is the same.
+    """
+    import functools
+
+    import torch
+
+    if torch.cuda.is_available():
+        return
+
+    def unpinned(function):
+        @functools.wraps(function)
+        def call(*args, pin_memory=False, **kwargs):
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in ("tensor", "empty", "empty_like", "zeros", "zeros_like", "ones", "full", "arange"):
+        setattr(torch, name, unpinned(getattr(torch, name)))
+    torch.Tensor.pin_memory = lambda tensor, *args: tensor
+
+
+ignore_pinned_memory()

@@ -1,0 +1,106 @@
+#include "weighlock/gateway/meta_store.hpp"
+
+#include <fmt/format.h>
+
+#include "weighlock/core/check.hpp"
+#include "weighlock/core/words.hpp"
+
+namespace weighlock {
+
+std::size_t MetaStore::cost(const std::string& key, const Text& text) const {
+  return key.size() + (text ? text->size() : 0) + limits_.entry_bytes;
+}
+
+// Accounts for an entry that grows from `now` to `then` bytes, if there is room.
+Status MetaStore::reserve(const std::string& pair, std::size_t now, std::size_t then, const std::string& what) {
+  const std::string name = printable(pair);
+  if (then > limits_.pair_bytes)
+    return Error{ErrorCode::too_large, fmt::format("metadata {} of pair '{}' has {} bytes; a pair may hold {}", what,
+                                                   name, then, limits_.pair_bytes)};
+  const auto found = pairs_.find(pair);
+  const std::size_t held = (found == pairs_.end() ? 0 : found->second.bytes) - now;
+  if (then > limits_.pair_bytes - held)
+    return Error{ErrorCode::storage_full,
+                 fmt::format("metadata {} of pair '{}' needs {} bytes, and {} of the pair's {} are taken; delete keys "
+                             "that nobody reads any more, or disconnect the pair",
+                             what, name, then, held, limits_.pair_bytes)};
+  const std::size_t all = bytes_ - now;
+  if (then > limits_.total_bytes - all)
+    return Error{
+        ErrorCode::storage_full,
+        fmt::format("metadata {} of pair '{}' needs {} bytes, and {} of the {} for all pairs are taken; delete "
+                    "keys that nobody reads any more, or disconnect pairs",
+                    what, name, then, all, limits_.total_bytes)};
+  pairs_[pair].bytes = held + then;
+  bytes_ = all + then;
+  return {};
+}
+
+Status MetaStore::put(const std::string& pair, const std::string& key, Text text) {
+  const auto found = pairs_.find(pair);
+  std::size_t now = 0;
+  if (found != pairs_.end()) {
+    if (const auto held = found->second.values.find(key); held != found->second.values.end())
+      now = cost(key, held->second);
+  }
+  if (Status room = reserve(pair, now, cost(key, text), fmt::format("key '{}'", printable(key))); !room) return room;
+  pairs_[pair].values[key] = std::move(text);
+  return {};
+}
+
+MetaStore::Text MetaStore::get(const std::string& pair, const std::string& key) const {
+  const auto found = pairs_.find(pair);
+  if (found == pairs_.end()) return nullptr;
+  const auto held = found->second.values.find(key);
+  return held == found->second.values.end() ? nullptr : held->second;
+}
+
+bool MetaStore::erase(const std::string& pair, const std::string& key) {
+  const auto found = pairs_.find(pair);
+  if (found == pairs_.end()) return false;
+  const auto held = found->second.values.find(key);
+  if (held == found->second.values.end()) return false;
+  const std::size_t freed = cost(key, held->second);
+  found->second.values.erase(held);
+  found->second.bytes -= freed;
+  bytes_ -= freed;
+  release_if_empty(pair);
+  return true;
+}
+
+Status MetaStore::add_to_set(const std::string& pair, const std::string& set, const std::string& member) {
+  const auto found = pairs_.find(pair);
+  bool is_new = true;
+  if (found != pairs_.end()) {
+    const auto held = found->second.sets.find(set);
+    is_new = held == found->second.sets.end();
+    if (!is_new && held->second.count(member) > 0) return {};
+  }
+  const std::size_t bytes = member.size() + limits_.entry_bytes + (is_new ? set.size() + limits_.entry_bytes : 0);
+  if (Status room = reserve(pair, 0, bytes, fmt::format("set '{}'", printable(set))); !room) return room;
+  pairs_[pair].sets[set].insert(member);
+  return {};
+}
+
+std::size_t MetaStore::set_size(const std::string& pair, const std::string& set) const {
+  const auto found = pairs_.find(pair);
+  if (found == pairs_.end()) return 0;
+  const auto held = found->second.sets.find(set);
+  return held == found->second.sets.end() ? 0 : held->second.size();
+}
+
+void MetaStore::clear(const std::string& pair) {
+  const auto found = pairs_.find(pair);
+  if (found == pairs_.end()) return;
+  bytes_ -= found->second.bytes;
+  pairs_.erase(found);
+}
+
+void MetaStore::release_if_empty(const std::string& pair) {
+  const auto found = pairs_.find(pair);
+  if (!found->second.values.empty() || !found->second.sets.empty()) return;
+  WEIGHLOCK_CHECK(found->second.bytes == 0, "an empty pair holds no bytes");
+  pairs_.erase(found);
+}
+
+}  // namespace weighlock

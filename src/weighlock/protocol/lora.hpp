@@ -1,0 +1,88 @@
+// Internal to protocol/: LoRA pairs, a profile of the same machine (protocol.md section 10).
+//
+//   lora.cpp         names in engines, and calls about them
+//   lora_pair.cpp    connecting and removing a LoRA pair
+//   lora_survey.cpp  PREPARING: what each worker serves, members, what the seal must know
+//   lora_load.cpp    LOADING: one pipeline per worker; batches and the decision are load.cpp's
+//   lora_end.cpp     after the commit; RESTORING
+//   lora_window.cpp  the window: what it holds, unloading what has left it
+//   locks.cpp        one update at a time on a worker, whichever pairs share it
+//
+// A LoRA update never pauses a worker and never changes its registry entry.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "weighlock/protocol/context.hpp"
+
+namespace weighlock::protocol {
+
+// lora.cpp
+bool is_lora(Context& context, const Update& update);
+WorkerAdapters& adapters_of(Context& context, const Update& update, const Target& target);
+// The name that the update loads.
+std::string new_name(Context& context, const Update& update);
+void call_adapter(Context& context, Update& update, Target& target, Step step, Operation operation);
+void give_up_adapter_call(Context& context, Target& target);
+// True if the call was about adapters.
+bool on_adapter_call_ended(Context& context, const CallEnded& event);
+// A list of the engine's adapters: what it says of what was known. True: another incarnation than the one known.
+bool observe_adapters(Context& context, Pair& pair, WorkerAdapters& known, const StateReading& reading);
+// The name is surely gone from this engine; a directory that waited for that is discarded.
+void forget_name(Context& context, Pair& pair, WorkerAdapters& known, const std::string& name);
+void discard_unused(Context& context, Pair& pair);
+bool says_gone(const Outcome& outcome);
+
+// lora_pair.cpp
+std::optional<Error> refuse_lora(Context& context, const PairSpec& spec);
+// The pair's own entries follow the spec's list; workers that nobody uses any more leave the registry.
+void apply_lora_spec(Context& context, Pair& pair, const PairSpec& before);
+void remove_lora(Context& context, Pair& pair);
+// Whether a LoRA pair uses this worker.
+bool is_shared(const State& state, const std::string& worker);
+
+// lora_survey.cpp
+std::optional<Error> refuse_adapter_policy(const Update& update);
+void begin_adapter_survey(Context& context, Update& update);
+void on_adapter_survey_call(Context& context, Update& update, Target& target, OperationKind kind,
+                            const Outcome& outcome);
+void adapter_survey_done(Context& context, Update& update);
+void describe_adapter(Context& context, const Update& update, Seal& seal);
+void adapter_sealed(Context& context, Update& update);
+// How many of the pair's workers serve the committed version.
+int serving_adapters(const Pair& pair);
+
+// lora_load.cpp
+void begin_adapter_loading(Context& context, Update& update);
+void launch_adapter(Context& context, Update& update, Target& target);
+void on_adapter_loading_call(Context& context, Update& update, Target& target, const Outcome& outcome);
+void on_adapter_timer(Context& context, Update& update, Target& target);
+void judge_adapter(Context& context, Target& target, Verdict verdict, CauseCode code, std::string text);
+
+// lora_end.cpp
+void adapters_committed(Context& context, Update& update);
+void begin_adapter_restoring(Context& context, Update& update);
+void on_adapter_undone(Context& context, Update& update, Target& target, const Outcome& outcome);
+void on_adapter_restore_timer(Context& context, Update& update);
+
+// lora_window.cpp
+// The committed versions that an engine should serve beside the one that is loaded now, oldest first.
+std::vector<AdapterVersion> older_of_window(const Pair& pair, const std::string& new_name);
+void add_to_window(Context& context, Pair& pair, const Update& update);
+void plan_retirement(Pair& pair, std::int64_t version);
+void start_retirements(Context& context);
+// Ends an unload that runs on this worker: an update comes first.
+void preempt_retirement(Context& context, const std::string& worker);
+void on_retired(Context& context, Pair& pair, const AdapterCall& call, const Outcome& outcome);
+// True if the timer was an unload's.
+bool on_retire_timer(Context& context, TimerId timer);
+
+// locks.cpp
+// All or none, now; if none, the update is taken up again when a lock is released (in the order of arrival).
+bool take_locks(Context& context, Update& update, std::set<std::string> workers);
+void release_locks(Context& context, Update& update);
+void resume_waiting(Context& context);
+
+}  // namespace weighlock::protocol

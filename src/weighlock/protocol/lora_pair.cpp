@@ -1,0 +1,86 @@
+// Connecting and removing a LoRA pair. Neither calls an engine: as with the Python gateway, names stay loaded when a
+// pair leaves; a pair that comes back lists them.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/lora.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+bool lists(const PairSpec& spec, const std::string& url) {
+  return std::any_of(spec.workers.begin(), spec.workers.end(), [&](const WorkerSpec& w) { return w.url == url; });
+}
+
+// What this worker may still know can't be watched any more, so its directories stay.
+void let_go(Context& context, Pair& pair, const std::string& url) {
+  preempt_retirement(context, url);
+  const auto it = pair.adapters.find(url);
+  if (it == pair.adapters.end()) return;
+  std::erase_if(pair.undone, [&](const UndoneDirectory& undone) {
+    return std::any_of(it->second.names.begin(), it->second.names.end(),
+                       [&](const auto& e) { return e.second.directory == undone.directory; });
+  });
+  pair.adapters.erase(it);
+  const auto worker = context.state().workers.find(url);
+  if (worker != context.state().workers.end() && worker->second.pair.empty() && !is_shared(context.state(), url))
+    context.state().workers.erase(worker);
+}
+
+}  // namespace
+
+std::optional<Error> refuse_lora(Context& context, const PairSpec& spec) {
+  const auto refuse = [&](ErrorCode code, std::string text) {
+    return Error{code, fmt::format("pair '{}': {}", spec.name, text), nullptr};
+  };
+  const auto known = context.state().pairs.find(spec.name);
+  if (known != context.state().pairs.end() && known->second.spec.lora.has_value() != spec.lora.has_value())
+    return refuse(ErrorCode::conflict, fmt::format("lora: it is connected {} now; disconnect it first",
+                                                   spec.lora ? "for full models" : "for an adapter"));
+  if (!spec.lora) return std::nullopt;
+  if (spec.lora->name.empty()) return refuse(ErrorCode::invalid_argument, "lora.name: must not be empty");
+  if (spec.lora->keep < 0 || spec.lora->keep > limits::kAdapterWindowMax)
+    return refuse(ErrorCode::invalid_argument,
+                  fmt::format("lora.keep: {} is not within 0..{}", spec.lora->keep, limits::kAdapterWindowMax));
+  for (const auto& [name, other] : context.state().pairs) {
+    if (name == spec.name || !other.spec.lora || other.spec.lora->name != spec.lora->name) continue;
+    for (const WorkerSpec& worker : spec.workers) {
+      if (lists(other.spec, worker.url))
+        return refuse(ErrorCode::conflict,
+                      fmt::format("lora.name '{}' is used on worker {} by pair '{}'; choose another name",
+                                  spec.lora->name, worker.url, name));
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_shared(const State& state, const std::string& worker) {
+  return std::any_of(state.pairs.begin(), state.pairs.end(),
+                     [&](const auto& e) { return e.second.adapters.contains(worker); });
+}
+
+void apply_lora_spec(Context& context, Pair& pair, const PairSpec& before) {
+  std::vector<std::string> gone;
+  for (const auto& [url, known] : pair.adapters) {
+    const bool renamed = before.lora && before.lora->name != pair.spec.lora->name;  // the old names stay loaded
+    if (renamed || !lists(pair.spec, url)) gone.push_back(url);
+    if (renamed) pair.window.clear();
+  }
+  for (const std::string& url : gone) let_go(context, pair, url);
+  for (const WorkerSpec& spec : pair.spec.workers) {
+    Worker& worker = context.state().workers[spec.url];
+    worker.url = spec.url;
+    if (spec.dialect) worker.dialect = spec.dialect;
+    pair.adapters[spec.url];
+  }
+}
+
+void remove_lora(Context& context, Pair& pair) {
+  std::vector<std::string> urls;
+  for (const auto& [url, known] : pair.adapters) urls.push_back(url);
+  for (const std::string& url : urls) let_go(context, pair, url);
+}
+
+}  // namespace weighlock::protocol

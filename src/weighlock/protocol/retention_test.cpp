@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "weighlock/protocol/fixture_test.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+Policy keeping(int versions) {
+  Policy policy;
+  policy.keep_versions = versions;
+  return policy;
+}
+
+class Keeping : public Fixture {
+ protected:
+  // A pair whose policy keeps so many versions.
+  void connect_keeping(int workers, int versions) {
+    connect(workers);
+    ConnectPair event;
+    event.new_lineage = false;
+    event.spec = state().pairs.at("actor").spec;
+    event.spec.policy = keeping(versions);
+    post(event);
+  }
+  std::string commit(std::int64_t version) {
+    const UpdateId id = request(version, state().pairs.at("actor").spec.policy);
+    EXPECT_TRUE(update(id).committed == true) << version;
+    return update(id).version.directory;
+  }
+  bool is_discarded(const std::string& directory) const {
+    return std::any_of(discards.begin(), discards.end(), [&](const Discard& d) { return d.directory == directory; });
+  }
+};
+
+TEST_F(Keeping, superseded_versions_go_and_the_newest_stay) {
+  connect_keeping(2, 2);
+  std::vector<std::string> directories;
+  for (std::int64_t version = 1; version <= 5; ++version) directories.push_back(commit(version));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(is_discarded(directories[static_cast<std::size_t>(i)])) << i;
+  for (int i = 3; i < 5; ++i) EXPECT_FALSE(is_discarded(directories[static_cast<std::size_t>(i)])) << i;
+  EXPECT_EQ(discards.size(), 3U) << "each once";
+}
+
+TEST_F(Keeping, what_workers_are_healed_with_stays_even_if_one_is_kept) {
+  connect_keeping(2, 1);
+  const std::string first = commit(1);
+  const std::string second = commit(2);
+  EXPECT_FALSE(is_discarded(first)) << "it is taken again if the bytes of v2 turn out bad";
+  commit(3);
+  EXPECT_TRUE(is_discarded(first));
+  EXPECT_FALSE(is_discarded(second));
+}
+
+TEST_F(Keeping, a_version_that_a_worker_holds_stays) {
+  connect_keeping(3, 1);
+  const std::string first = commit(1);
+  script(2, OperationKind::read_state, failed(OutcomeKind::not_sent, "no route"), -1);
+  commit(2);
+  commit(3);
+  commit(4);
+  ASSERT_TRUE(worker(2).version && worker(2).version->version == 1);
+  EXPECT_FALSE(is_discarded(first));
+}
+
+TEST_F(Keeping, a_load_that_may_still_run_keeps_everything) {
+  connect_keeping(3, 1);
+  const std::string first = commit(1);
+  commit(2);
+  silence(2, OperationKind::load);
+  request(3, state().pairs.at("actor").spec.policy);
+  for (int i = 0; i < 400 && !worker(2).earlier.size(); ++i) advance(Milliseconds(1'000));
+  ASSERT_FALSE(worker(2).earlier.empty());
+  EXPECT_FALSE(is_discarded(first));
+}
+
+TEST_F(Keeping, a_version_that_was_rolled_back_stays_until_the_next_commit) {
+  connect_keeping(2, 3);
+  commit(1);
+  for (int i = 0; i < 2; ++i) script(i, OperationKind::load, failed(OutcomeKind::untouched, "refused"), 1);
+  const UpdateId id = request(2, state().pairs.at("actor").spec.policy);
+  ASSERT_EQ(update(id).state, UpdateState::rolled_back);
+  const std::string refused = update(id).version.directory;
+  EXPECT_FALSE(is_discarded(refused));
+  commit(3);
+  EXPECT_TRUE(is_discarded(refused));
+}
+
+TEST_F(Keeping, a_handed_directory_is_never_deleted) {
+  connect_keeping(2, 1);
+  for (std::int64_t version = 1; version <= 4; ++version) {
+    RequestUpdate event;
+    event.pair = "actor";
+    event.version = version;
+    event.path = "/handed/v" + std::to_string(version);
+    event.policy = keeping(1);
+    post(event);
+  }
+  EXPECT_EQ(state().pairs.at("actor").committed->version, 4);
+  EXPECT_TRUE(discards.empty());
+}
+
+}  // namespace
+}  // namespace weighlock::protocol

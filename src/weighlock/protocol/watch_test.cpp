@@ -1,0 +1,241 @@
+// The look that is kept on quarantined workers between updates.
+#include <algorithm>
+
+#include "weighlock/protocol/fixture_test.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using namespace std::chrono_literals;
+using K = OperationKind;
+
+class WatchTest : public Fixture {
+ protected:
+  // Worker 1 fails the load of v2 twice: v2 is committed without it, and it is quarantined, torn and held paused.
+  void tear_worker_1(Policy policy = {}) {
+    connect(3);
+    request(1, policy);
+    script(1, K::load, failed(OutcomeKind::touched, "half of it"), 2);
+    const UpdateId second = request(2, policy);
+    ASSERT_EQ(update(second).state, UpdateState::degraded);
+    ASSERT_EQ(worker(1).state, WorkerState::quarantined);
+    ASSERT_TRUE(engine(1).paused);
+    records.clear();
+  }
+  int told() const {
+    return static_cast<int>(std::count_if(records.begin(), records.end(), [](const Record& record) {
+      return record.kind == RecordKind::worker_state && find_string(record.body, "state") == kContinuedByOther;
+    }));
+  }
+};
+
+TEST_F(WatchTest, torn_worker_that_somebody_continued_is_paused_again_within_two_seconds_and_told_once) {
+  tear_worker_1();
+  for (int i = 0; i < 5; ++i) {
+    engine(1).paused = false;
+    advance(2s);
+    EXPECT_TRUE(engine(1).paused) << i;
+    EXPECT_EQ(worker(1).state, WorkerState::quarantined);
+  }
+  EXPECT_EQ(told(), 1);
+  advance(60s);
+  engine(1).paused = false;
+  advance(2s);
+  EXPECT_EQ(told(), 2);
+  EXPECT_NE(find_string(records.back().body, "operation"), std::nullopt);  // the pause's outcome
+}
+
+TEST_F(WatchTest, nothing_is_recorded_while_it_stays_paused) {
+  tear_worker_1();
+  advance(30s);
+  EXPECT_TRUE(records.empty());
+  EXPECT_GE(count(1, K::read_state), 25);
+}
+
+TEST_F(WatchTest, workers_that_serve_are_not_looked_at) {
+  tear_worker_1();
+  const int before = count(0, K::read_state);
+  engine(0).paused = true;  // somebody paused it: theirs
+  advance(30s);
+  EXPECT_EQ(count(0, K::read_state), before);
+  EXPECT_EQ(count(0, K::pause), 2);  // of the two updates
+}
+
+TEST_F(WatchTest, worker_that_does_not_answer_is_asked_more_and_more_seldom_and_without_a_record) {
+  tear_worker_1();
+  const int before = count(1, K::read_state);
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), -1);
+  advance(300s);
+  const int asked = count(1, K::read_state) - before;
+  EXPECT_GE(asked, 12);
+  EXPECT_LE(asked, 18);
+  EXPECT_TRUE(records.empty());
+}
+
+TEST_F(WatchTest, look_that_has_no_answer_is_given_up_and_repeated) {
+  tear_worker_1();
+  silence(1, K::read_state);
+  advance(2s);
+  engine(1).paused = false;
+  advance(10s);
+  EXPECT_EQ(cancels.size(), 1u);
+  EXPECT_TRUE(engine(1).paused);
+}
+
+TEST_F(WatchTest, update_takes_over_a_worker_that_is_being_looked_at) {
+  tear_worker_1();
+  silence(1, K::read_state);
+  advance(2s);
+  ASSERT_TRUE(worker(1).watch.call);
+  const UpdateId third = request(3);
+  EXPECT_EQ(update(third).state, UpdateState::succeeded);
+  EXPECT_EQ(cancels.size(), 1u);
+  EXPECT_EQ(worker(1).state, WorkerState::ready);
+  EXPECT_FALSE(engine(1).paused);
+  const int before = count(1, K::read_state);
+  advance(30s);
+  EXPECT_EQ(count(1, K::read_state), before);  // it is ready: the watch is over
+}
+
+TEST_F(WatchTest, update_that_begins_during_a_pause_of_the_watch_asks_after_it_by_a_barrier) {
+  tear_worker_1();
+  engine(1).paused = false;
+  silence(1, K::pause);
+  advance(2s);
+  ASSERT_TRUE(worker(1).watch.call);
+  const UpdateId third = request(3);
+  EXPECT_EQ(count(1, K::barrier), 1);
+  EXPECT_EQ(update(third).state, UpdateState::succeeded);
+  EXPECT_EQ(worker(1).state, WorkerState::ready);
+  EXPECT_FALSE(engine(1).paused);
+}
+
+TEST_F(WatchTest, pause_that_is_never_answered_is_followed_by_a_barrier_before_the_next) {
+  tear_worker_1();
+  engine(1).paused = false;
+  silence(1, K::pause);
+  advance(60s);
+  EXPECT_EQ(count(1, K::barrier), 1);
+  EXPECT_TRUE(engine(1).paused);
+  EXPECT_TRUE(worker(1).earlier.empty());
+}
+
+TEST_F(WatchTest, nothing_is_sent_behind_a_load_that_may_still_run) {
+  connect(3);
+  request(1);
+  silence(1, K::load);
+  script(1, K::barrier, failed(OutcomeKind::unknown, "no answer"), -1);
+  Policy policy;
+  policy.deadlines.load = 10s;
+  request(2, policy);
+  advance(300s);
+  ASSERT_EQ(worker(1).state, WorkerState::quarantined);
+  const int pauses = count(1, K::pause);
+  engine(1).paused = false;
+  advance(120s);
+  EXPECT_EQ(count(1, K::pause), pauses);
+  EXPECT_GT(count(1, K::barrier), 1);
+  EXPECT_FALSE(worker(1).earlier.empty());
+}
+
+TEST_F(WatchTest, new_process_is_joining_and_left_alone) {
+  tear_worker_1();
+  restart(1);
+  advance(2s);
+  EXPECT_EQ(worker(1).state, WorkerState::joining);
+  EXPECT_FALSE(engine(1).paused);
+  const int before = count(1, K::read_state);
+  advance(10s);
+  EXPECT_EQ(count(1, K::read_state), before);
+}
+
+TEST_F(WatchTest, new_process_that_got_its_predecessors_pause_is_held_until_an_update_brings_it_back) {
+  tear_worker_1();
+  engine(1).paused = false;
+  silence(1, K::pause);
+  advance(2s);
+  restart(1);
+  engine(1).paused = true;
+  Outcome done;
+  done.kind = OutcomeKind::ok;
+  answer_silenced(1, done);
+  advance(4s);
+  EXPECT_EQ(worker(1).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(1).cause->code, CauseCode::restarted);
+  request(3);
+  EXPECT_EQ(worker(1).state, WorkerState::ready);
+  EXPECT_FALSE(engine(1).paused);
+}
+
+TEST_F(WatchTest, worker_with_a_label_of_somebody_else_is_foreign_and_not_paused) {
+  tear_worker_1();
+  engine(1).label = "mine-now";
+  engine(1).paused = false;
+  advance(3s);
+  EXPECT_EQ(worker(1).state, WorkerState::foreign);
+  EXPECT_FALSE(engine(1).paused);
+}
+
+TEST_F(WatchTest, whole_worker_that_was_only_out_of_reach_is_not_stopped) {
+  connect(2);
+  request(1);
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
+  Policy all;
+  all.on_failure = OnFailure::rollback_all;
+  const UpdateId second = request(2, all);
+  ASSERT_EQ(update(second).state, UpdateState::aborted);
+  ASSERT_EQ(worker(1).state, WorkerState::quarantined);
+  advance(10s);
+  EXPECT_FALSE(engine(1).paused);
+  EXPECT_EQ(worker(1).state, WorkerState::quarantined);
+}
+
+TEST_F(WatchTest, worker_that_joined_is_not_stopped_before_an_update_brings_it_in) {
+  connect(2);
+  request(1);
+  connect(3);
+  ASSERT_EQ(worker(2).state, WorkerState::quarantined);
+  advance(10s);
+  EXPECT_FALSE(engine(2).paused);
+  request(2);
+  EXPECT_EQ(worker(2).state, WorkerState::ready);
+}
+
+TEST_F(WatchTest, worker_that_missed_a_commit_is_paused_when_it_is_back) {
+  connect(3);
+  request(1);
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
+  const UpdateId second = request(2);
+  ASSERT_EQ(update(second).state, UpdateState::degraded);
+  ASSERT_FALSE(engine(1).paused);
+  advance(3s);
+  EXPECT_TRUE(engine(1).paused);
+  EXPECT_EQ(told(), 1);
+}
+
+TEST_F(WatchTest, caller_that_pauses_by_itself_is_left_to_it) {
+  connect(3);
+  ConnectPair event;
+  event.spec = state().pairs.at("actor").spec;
+  event.spec.policy.pause = PauseOwner::caller;
+  event.new_lineage = false;
+  post(event);
+  request(1, event.spec.policy);
+  script(1, K::load, failed(OutcomeKind::touched, "half of it"), 2);
+  request(2, event.spec.policy);
+  ASSERT_EQ(worker(1).state, WorkerState::quarantined);
+  advance(10s);
+  EXPECT_EQ(count(1, K::pause), 0);
+}
+
+TEST_F(WatchTest, gateway_that_stops_looks_no_more) {
+  tear_worker_1();
+  post(Shutdown{});
+  ASSERT_TRUE(stopped);
+  const int before = count(1, K::read_state);
+  advance(10s);
+  EXPECT_EQ(count(1, K::read_state), before);
+}
+
+}  // namespace
+}  // namespace weighlock::protocol

@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""Trainers that pause engines by themselves, ignore what an update ended with and continue whatever happened.
+
+    pausing_test.py BUILD       BUILD holds weighlock, tinyengine and tinytrainer
+"""
+import time
+import unittest
+import urllib.request
+
+import fleet
+from fleet import Fleet, HttpError, call, wait_for
+
+LOAD = "/update_weights_from_disk"
+
+
+class FoundPaused(Fleet):
+    def test_engines_found_paused_stay_paused_and_are_ready_with_the_pause_of_another(self):
+        self.pause_all()
+        body = self.updated(1)
+        self.assertFalse(body["degraded"])
+        for engine in self.engines:
+            self.assertTrue(self.is_paused(engine), "the trainer's pause was undone")
+            self.assertEqual(self.truth(engine)["label"], "1")
+            worker = self.worker(engine)
+            self.assertEqual((worker["state"], worker["version"]), ("ready", 1))
+            self.assertEqual(worker.get("paused_by"), "other")
+            self.assertEqual(self.ready(engine)[0], 503, "no router should send requests to a paused engine")
+            self.assertEqual(len(self.requests_of(engine, "/pause_generation")), 1, "only the trainer's own")
+            self.assertEqual(self.requests_of(engine, "/continue_generation"), [])
+        self.continue_all()
+        for engine in self.engines:
+            wait_for("readiness", lambda e=engine: self.ready(e)[0] == 200)
+        self.assertEqual(self.pair()["workers"], {"total": 3, "ready": 3, "quarantined": 0})
+
+    def test_trainer_that_paused_only_some_keeps_its_pause_there_and_gets_ours_elsewhere(self):
+        call("POST", self.engines[0] + "/pause_generation", {})
+        self.updated(1)
+        self.assertTrue(self.is_paused(self.engines[0]))
+        for engine in self.engines[1:]:
+            self.assertFalse(self.is_paused(engine))
+            self.assertEqual(len(self.requests_of(engine, "/pause_generation")), 1)
+            self.assertEqual(len(self.requests_of(engine, "/continue_generation")), 1)
+
+    def test_many_steps_of_such_a_trainer_leave_nothing_paused(self):
+        for version in range(1, 5):
+            body = self.step_of_a_trainer_that_ignores_the_status(version)
+            self.assertEqual(body["status"], "ok", body)
+            for engine in self.engines:
+                self.assertFalse(self.is_paused(engine))
+                self.assertEqual(self.truth(engine)["label"], str(version))
+
+
+class Torn(Fleet):
+    def tear(self, version, engine):
+        """Everything that the engine loads is half of it, and it says success."""
+        self.fault(engine, route=LOAD, fault="partial_load", times=-1)
+        body = self.step_of_a_trainer_that_ignores_the_status(version)
+        self.assertEqual((body["status"], body["degraded"]), ("ok", True), body)
+        self.assertTrue(self.truth(engine)["mixed"])
+
+    def never_ready(self, engine):
+        status, body = self.ready(engine)
+        self.assertEqual((status, body["ready"]), (503, False), body)
+        self.assertEqual(self.pair()["workers"], {"total": 3, "ready": 2, "quarantined": 1})
+
+    def seconds_until_paused(self, engine):
+        began = time.monotonic()
+        while not self.is_paused(engine):
+            self.never_ready(engine)
+            self.assertLess(time.monotonic() - began, 20, self.server.text())
+            time.sleep(0.01)
+        return time.monotonic() - began
+
+    def test_torn_engine_that_the_trainer_continues_is_paused_again_within_two_seconds_and_never_ready(self):
+        torn = self.engines[1]
+        self.updated(1)
+        self.tear(2, torn)  # its last act was to continue all
+        took = [self.seconds_until_paused(torn)]
+        for _ in range(3):
+            self.continue_one(torn)
+            took.append(self.seconds_until_paused(torn))
+        self.assertLess(sorted(took)[1], 2.0, f"seconds until it was paused again: {took}")  # one slow look is the machine's
+        self.never_ready(torn)
+        for engine in self.engines:
+            self.assertEqual(self.is_paused(engine), engine == torn)
+        said = [line for line in self.server.text().splitlines() if torn in line and "paused again" in line]
+        self.assertEqual(len(said), 1, self.server.text())
+
+    def test_a_foreign_continue_is_an_event(self):
+        torn = self.engines[1]
+        self.updated(1)
+        self.tear(2, torn)
+        self.seconds_until_paused(torn)
+        request = urllib.request.Request(self.gateway + "/v1/events?pair=actor", headers={"Last-Event-ID": "0"})
+        with urllib.request.urlopen(request, timeout=20) as events:
+            for line in events:
+                if b"continued_by_other" in line:
+                    self.assertIn(torn.encode(), line)
+                    break
+
+    def test_next_whole_version_brings_it_back(self):
+        torn = self.engines[1]
+        self.updated(1)
+        self.tear(2, torn)
+        self.seconds_until_paused(torn)
+        self.clear_faults(torn)
+        body = self.step_of_a_trainer_that_ignores_the_status(3)
+        self.assertEqual((body["status"], body["degraded"]), ("ok", False), body)
+        for engine in self.engines:
+            wait_for("readiness", lambda e=engine: self.ready(e)[0] == 200)
+            self.assertFalse(self.is_paused(engine))
+        time.sleep(2.5)  # more than two looks: nobody is held any more
+        self.assertFalse(any(self.is_paused(engine) for engine in self.engines))
+
+    def test_trainer_that_continues_in_the_middle_of_the_load_makes_no_engine_ready_with_a_mix(self):
+        self.updated(1)
+        call("DELETE", self.engines[0] + "/_tiny/log")
+        self.pause_all()
+        self.fault(self.engines[0], route=LOAD, fault="slow", times=1, delay_ms=1500)
+        thread, answers = self.in_background(lambda: self.update(2))
+        wait_for("the load", lambda: self.requests_of(self.engines[0], LOAD + '"'))
+        self.continue_all()
+        thread.join(timeout=60)
+        status, body = answers[0]
+        self.assertEqual((status, body["status"]), (200, "ok"), body)
+        for engine in self.engines:
+            self.assertEqual(self.truth(engine)["label"], "2")
+            self.assertFalse(self.is_paused(engine))
+        self.assertIn("paused again", self.server.text())
+
+
+class TornVllm(Torn):
+    DIALECTS = ("sglang", "vllm", "sglang")
+
+    def tear(self, version, engine):
+        self.fault(engine, route="/collective_rpc", fault="partial_load", times=-1)
+        body = self.step_of_a_trainer_that_ignores_the_status(version)
+        self.assertEqual((body["status"], body["degraded"]), ("ok", True), body)
+
+    # The routes that these count are SGLang's.
+    test_trainer_that_continues_in_the_middle_of_the_load_makes_no_engine_ready_with_a_mix = None
+
+
+def fail_everywhere(fleet_of):
+    """The load of the next version is half of it on each engine; the heal that follows works."""
+    for engine in fleet_of.engines:
+        fleet_of.fault(engine, route=LOAD, fault="partial_load", times=1)
+
+
+class FailedTransfer(Fleet):
+    def test_by_default_it_is_a_200_and_the_trainer_continues_on_the_last_good_version(self):
+        self.updated(1)
+        fail_everywhere(self)
+        body = self.step_of_a_trainer_that_ignores_the_status(2)
+        self.assertEqual(body["status"], "error")
+        for engine in self.engines:
+            self.assertFalse(self.is_paused(engine))
+            self.assertEqual((self.truth(engine)["label"], self.truth(engine)["mixed"]), ("1", False))
+
+
+class FailedTransferIsAnHttpError(Fleet):
+    GATEWAY_OPTIONS = ("--compat-error-status", "409")
+
+    def test_the_trainer_raises_before_it_continues(self):
+        self.updated(1)
+        fail_everywhere(self)
+        with self.assertRaises(HttpError) as raised:
+            self.step_of_a_trainer_that_ignores_the_status(2)
+        self.assertEqual(raised.exception.status, 409)
+        self.assertEqual(raised.exception.body["status"], "error")
+        self.assertIn("committed: false", raised.exception.body["error"])
+        for engine in self.engines:
+            self.assertTrue(self.is_paused(engine), "only the trainer undoes its own pause, and it raised")
+        self.continue_all()
+        self.updated(3)
+
+
+class CallerPauses(Fleet):
+    SETTINGS = {"pause": "caller"}
+
+    def test_nothing_is_paused_or_continued_and_the_answer_says_what_is_not_promised(self):
+        self.pause_all()
+        body = self.updated(1)
+        self.assertTrue(any("pause=caller" in text for text in body["not_promised"]), body)
+        self.assertTrue(any("pause=caller" in text for text in self.pair()["not_promised"]))
+        self.continue_all()
+        for engine in self.engines:
+            self.assertEqual(len(self.requests_of(engine, "/pause_generation")), 1)
+            self.assertEqual(len(self.requests_of(engine, "/continue_generation")), 1)
+            self.assertEqual(self.truth(engine)["label"], "1")
+            wait_for("readiness", lambda e=engine: self.ready(e)[0] == 200)
+
+    def test_without_any_pause_the_load_goes_into_running_engines(self):
+        self.updated(1)
+        for engine in self.engines:
+            self.assertEqual(self.requests_of(engine, "/pause_generation"), [])
+            self.assertEqual(self.truth(engine)["label"], "1")
+
+    def test_torn_engine_is_out_of_service_and_left_as_the_caller_left_it(self):
+        self.updated(1)
+        self.fault(self.engines[1], route=LOAD, fault="partial_load", times=-1)
+        self.step_of_a_trainer_that_ignores_the_status(2)
+        time.sleep(2.5)  # two looks
+        self.assertFalse(self.is_paused(self.engines[1]))
+        self.assertEqual(self.ready(self.engines[1])[0], 503)
+        self.assertEqual(len(self.requests_of(self.engines[1], "/pause_generation")), 1)
+
+
+class NobodyPauses(Fleet):
+    SETTINGS = {"pause": "never"}
+
+    def test_no_engine_is_paused_and_the_answer_says_what_is_not_promised(self):
+        body = self.updated(1)
+        self.assertTrue(any("pause=never" in text for text in body["not_promised"]), body)
+        for engine in self.engines:
+            self.assertEqual(self.requests_of(engine, "/pause_generation"), [])
+            self.assertEqual(self.requests_of(engine, "loading:"), [], "live traffic would show that label")
+            self.assertEqual(self.truth(engine)["label"], "1")
+            self.assertEqual(self.ready(engine)[0], 200)
+
+    def test_torn_engine_is_held_paused(self):
+        self.updated(1)
+        self.fault(self.engines[1], route=LOAD, fault="partial_load", times=-1)
+        status, body = self.update(2)
+        self.assertEqual((status, body["status"], body["degraded"]), (200, "ok", True), body)
+        wait_for("a pause", lambda: self.is_paused(self.engines[1]))
+        self.continue_one(self.engines[1])
+        wait_for("another pause", lambda: self.is_paused(self.engines[1]))
+
+
+if __name__ == "__main__":
+    fleet.main()
