@@ -68,6 +68,12 @@ inline constexpr std::size_t kNameBytesMax = 256;         // pair names, idempot
 inline constexpr std::size_t kLoraNameBytesMax = 200;     // with "-v" and a version it stays a file name of 255 bytes
 inline constexpr std::size_t kEngineTextBytesMax = 2048;  // of an engine's or trainer's answer, quoted in an error
 
+// The process
+inline constexpr auto kStopBudget = 4s;  // from SIGTERM on engines are brought back; the process has left within 5 s
+inline constexpr auto kStopAtMost = 4700ms;        // then it ends, even if a disk holds a thread
+inline constexpr auto kStateLockWait = 10s;        // `finish` waits for a gateway that leaves: twice its time
+inline constexpr auto kStateLockRetry = 100ms;     // how soon a freed state directory is noticed
+inline constexpr std::size_t kReplayBatch = 4096;  // records read at a time: a few MB
 // Metadata of the compatible API (gateway/meta_store.hpp); it lives in memory
 inline constexpr std::size_t kMetaBytesPerPairMax =
     256 * 1024 * 1024;  // two lists of tens of MB, with room for a third

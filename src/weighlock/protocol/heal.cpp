@@ -255,7 +255,10 @@ void on_heal_retry(Context& context, Update& update, Target& target) {
 }
 
 void note_death(Context& context, Update& update, const Target& target, const VersionRef& version) {
-  context.pair_of(update).deaths[version_key(version)].insert(target.worker + " " + target.incarnation);
+  const std::string incarnation = target.worker + " " + target.incarnation;
+  if (!context.pair_of(update).deaths[version_key(version)].insert(incarnation).second) return;
+  context.record(RecordKind::death, update, target.worker,
+                 {{"version", version_key(version)}, {"incarnation", incarnation}});
 }
 
 bool is_suspect(Context& context, const Update& update, const VersionRef& version) {
