@@ -77,9 +77,11 @@ void tell_that_it_runs(Context& context, Worker& worker, std::string message) {
 // generates with that one may have nothing else to generate with.
 bool may_run(const Pair& pair, const Worker& worker, const StateReading& reading) {
   if (worker.paused_by_us) return false;
+  const CauseCode why = worker.cause ? worker.cause->code : CauseCode::load_unknown;
+  const bool joined = why == CauseCode::restarted;
+  const bool out_of_reach = why == CauseCode::unreachable || why == CauseCode::credentials;
   // Without a pause no label says that a load has begun.
-  const bool joined = worker.cause && worker.cause->code == CauseCode::restarted;
-  if (pair.spec.policy.pause == PauseOwner::never && !joined) return false;
+  if (!joined && (!out_of_reach || pair.spec.policy.pause == PauseOwner::never)) return false;
   if (!worker.version) return worker.labels.empty() && reading.label == worker.start_label;
   const std::string& label = worker.version->lineage == 0 ? worker.start_label : worker.version->label;
   const bool settled = worker.labels.empty() || (worker.labels.size() == 1 && worker.labels.front() == label);
