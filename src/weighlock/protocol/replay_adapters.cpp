@@ -118,8 +118,6 @@ void Replay::adapters_committed(Pair& pair, const Update& update) {
 }
 
 void Replay::adapters_ended(Pair& pair, const Update& update) {
-  if (update.state == UpdateState::rolled_back && update.directory_made)
-    pair.undone.push_back(UndoneDirectory{update.id, update.save_path, update.version.directory});
   if (!update.committed.value_or(false)) return;
   for (const auto& [url, target] : update.targets) {
     const auto known = pair.adapters.find(url);
