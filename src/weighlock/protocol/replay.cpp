@@ -114,7 +114,8 @@ Target* Replay::target_of(const Record& record) {
 Worker& Replay::worker_of(const Record& record) {
   Worker& worker = state_.workers[record.worker];
   worker.url = record.worker;
-  if (!record.pair.empty()) worker.pair = record.pair;
+  const Pair* pair = pair_of(record);
+  if (!record.pair.empty() && !(pair && pair->spec.lora)) worker.pair = record.pair;
   return worker;
 }
 
