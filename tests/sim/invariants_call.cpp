@@ -249,7 +249,8 @@ void Invariants::resolve_by_reading(Book& book, const std::string& worker, const
   const DialectTraits& traits = w_.scenario.dialects.of(w_.network.find(worker)->kind());
   const bool passed = call.operation.kind == OperationKind::barrier && outcome.ok();
   std::erase_if(book.unresolved, [&](const OpenCall& earlier) {
-    if (outcome.reading->incarnation != earlier.incarnation) return true;
+    const std::string& incarnation = outcome.reading->incarnation;  // "": a brief reading
+    if (!incarnation.empty() && incarnation != earlier.incarnation) return true;
     return passed && traits.has_barrier(earlier.operation.kind, earlier.operation.pause_mode);
   });
 }
@@ -353,6 +354,7 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         commit_records_.insert(record.update);
         const auto update = state().updates.find(record.update);
         if (update == state().updates.end()) break;
+        commits_of_[record.update] = update->second.version;
         PairBook& book = pairs_[record.pair];
         book.commits.push_back(update->second.version);
         book.contents.insert(content_of(update->second.version.directory));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/engines/scripted_engine.hpp"
 
 namespace weighlock {
@@ -38,7 +39,7 @@ EngineTask verify_task(Evidence evidence) {
   return made;
 }
 
-TEST(Sglang, load_sends_every_field_on_a_fresh_connection_and_flushes_but_in_mode_keep) {
+TEST(Sglang, load_sends_every_field_on_a_recent_connection_and_flushes_but_in_mode_keep) {
   for (const PauseMode mode : {PauseMode::abort, PauseMode::retract, PauseMode::keep}) {
     ScriptedEngine engine;
     engine.on("POST /update_weights_from_disk", answer(200, R"({"success":true,"message":"Succeeded"})"));
@@ -46,13 +47,43 @@ TEST(Sglang, load_sends_every_field_on_a_fresh_connection_and_flushes_but_in_mod
     load_task.operation.pause_mode = mode;
     EXPECT_TRUE(engine.run(DialectKind::sglang, load_task).ok());
     ASSERT_EQ(engine.asked.size(), 1U);
-    EXPECT_TRUE(engine.asked[0].fresh_connection);
+    EXPECT_TRUE(engine.asked[0].recent_connection);
     EXPECT_EQ(
         engine.body(0),
         std::string(R"({"model_path":"/w/v2","load_format":null,"abort_all_requests":false,"weight_version":"7",)") +
             R"("is_async":false,"torch_empty_cache":false,"keep_pause":false,"recapture_cuda_graph":false,)" +
             R"("token_step":0,"flush_cache":)" + (mode == PauseMode::keep ? "false" : "true") + R"(,"manifest":null})");
   }
+}
+
+TEST(Sglang, a_brief_reading_leaves_the_incarnation_out) {
+  ScriptedEngine engine = serving("7");
+  EngineTask read = task(read_state);
+  read.operation.brief = true;
+  const Outcome outcome = engine.run(DialectKind::sglang, read);
+  EXPECT_EQ(engine.routes(), (Strings{"GET /model_info", "GET /ready"}));
+  ASSERT_TRUE(outcome.reading);
+  EXPECT_EQ(outcome.reading->incarnation, "");
+  EXPECT_EQ(outcome.reading->label, "7");
+  EXPECT_TRUE(outcome.reading->paused);
+}
+
+TEST(Sglang, a_brief_resume_ends_with_a_reading_or_is_done_without_one) {
+  EngineTask brief = task(resume);
+  brief.operation.brief = true;
+  ScriptedEngine engine = serving("7", 200);
+  engine.on("POST /continue_generation", answer(200, R"({"status":"ok"})"));
+  const Outcome outcome = engine.run(DialectKind::sglang, brief);
+  EXPECT_EQ(engine.routes(), (Strings{"POST /continue_generation", "GET /ready", "GET /model_info"}));
+  ASSERT_TRUE(outcome.ok() && outcome.reading);
+  EXPECT_EQ(outcome.reading->label, "7");
+  EXPECT_FALSE(outcome.reading->paused);
+
+  ScriptedEngine silent;
+  silent.on("POST /continue_generation", answer(200, R"({"status":"ok"})")).on("GET /ready", answer(200, ""));
+  const Outcome without = silent.run(DialectKind::sglang, brief);
+  EXPECT_TRUE(without.ok());
+  EXPECT_FALSE(without.reading);
 }
 
 TEST(Sglang, each_post_has_a_json_body_and_its_content_type) {
@@ -68,7 +99,7 @@ TEST(Sglang, each_post_has_a_json_body_and_its_content_type) {
     EXPECT_EQ(engine.asked[0].request.method, "POST");
     EXPECT_EQ(engine.body(0), body);
     EXPECT_EQ(header(engine.asked[0].request.headers, "content-type"), "application/json");
-    EXPECT_TRUE(engine.asked[0].fresh_connection) << name(kind);
+    EXPECT_TRUE(engine.asked[0].recent_connection) << name(kind);
   }
 }
 
@@ -124,6 +155,37 @@ TEST(Sglang, no_operation_but_resume_ever_asks_health) {
     engine.run(DialectKind::sglang, task(kind));
     for (const std::string& route : engine.routes()) EXPECT_EQ(route.find("health"), std::string::npos) << name(kind);
   }
+}
+
+TEST(Sglang, engine_that_is_not_ready_though_nobody_paused_it_is_asked_for_a_token_and_paused_if_it_makes_none) {
+  Operation doubting = operation(read_state);
+  doubting.doubt_pause = true;
+  const Strings asked_for_one{"GET /server_info", "GET /model_info", "GET /ready", "POST /generate"};
+  const auto paused_after = [&](HttpResult generated) {
+    ScriptedEngine engine = serving("7");
+    engine.on("POST /generate", std::move(generated));
+    const Outcome outcome = engine.run(DialectKind::sglang, {doubting, {}});
+    EXPECT_TRUE(outcome.ok()) << outcome.text;
+    EXPECT_EQ(engine.routes(), asked_for_one);
+    EXPECT_EQ(engine.asked.back().at_most, limits::kPauseDoubtAtMost);
+    return !outcome.reading || outcome.reading->paused;
+  };
+  EXPECT_FALSE(paused_after(answer(200, R"({"text":"a","meta_info":{"id":"x"}})")));  // only unwell
+  EXPECT_TRUE(paused_after(lost(TransportError::Kind::timeout)));
+  EXPECT_TRUE(paused_after(lost(TransportError::Kind::reset)));
+  EXPECT_TRUE(paused_after(answer(401, "")));
+  EXPECT_TRUE(paused_after(answer(503, "")));
+}
+
+TEST(Sglang, engine_that_is_ready_or_was_paused_by_the_asker_is_not_asked_for_a_token) {
+  Operation doubting = operation(read_state);
+  doubting.doubt_pause = true;
+  ScriptedEngine well = serving("7", 200);
+  EXPECT_FALSE(well.run(DialectKind::sglang, {doubting, {}}).reading->paused);
+  EXPECT_EQ(well.routes().size(), 3u);
+  ScriptedEngine held = serving("7");
+  EXPECT_TRUE(held.run(DialectKind::sglang, {operation(read_state), {}}).reading->paused);
+  EXPECT_EQ(held.routes().size(), 3u);
 }
 
 TEST(Sglang, state_is_read_behind_the_scheduler_and_a_barrier_does_so_on_a_fresh_connection) {

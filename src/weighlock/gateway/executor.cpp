@@ -17,7 +17,8 @@ namespace {
 
 using namespace protocol;
 
-constexpr int kExitJournalFailed = 70;  // EX_SOFTWARE of sysexits.h
+constexpr Milliseconds kRecordsHeldMax{500};  // who watches /v1/events sees them this late at most
+constexpr int kExitJournalFailed = 70;        // EX_SOFTWARE of sysexits.h
 
 void end_process(const Error& error) {
   log_error("the gateway ends, since it can't record what it does: {}", error.text());
@@ -61,6 +62,7 @@ Executor::~Executor() {
   for (const auto& [id, call] : calls_) parts_.engine_calls.cancel(call);
   for (const auto& [id, save] : saves_) parts_.http.cancel(save);
   for (const auto& [id, timer] : timers_) parts_.loop.cancel(timer);
+  if (flush_) parts_.loop.cancel(*flush_);
 }
 
 Instant Executor::now() const {
@@ -88,11 +90,32 @@ void Executor::append(std::vector<Record> group, std::function<void()> durable) 
       });
 }
 
+void Executor::records_held() {
+  if (flush_) return;
+  flush_ = parts_.loop.after(kRecordsHeldMax, [this] {
+    flush_.reset();
+    driver_->flush();
+  });
+}
+
 void Executor::perform(Effect effect) {
   std::visit([this](const auto& one) { run(one); }, effect);
 }
 
+// What was sealed by an earlier process is read first: without it an engine's values can't be judged.
 void Executor::run(const Call& call) {
+  const std::string& directory = call.operation.directory;
+  const bool unknown = call.operation.kind == OperationKind::verify && call.operation.evidence > Evidence::label &&
+                       !parts_.storage.expectations_of(directory);
+  if (!unknown) return begin(call);
+  recalling_.insert(call.call);
+  in_storage([storage = &parts_.storage, directory] { storage->recall(directory); },
+             [this, call] {
+               if (recalling_.erase(call.call) > 0) begin(call);
+             });
+}
+
+void Executor::begin(const Call& call) {
   EngineTask task;
   task.operation = call.operation;
   task.credentials = parts_.credentials.of(call.worker);
@@ -118,6 +141,7 @@ std::string Executor::empty_checkpoint_for(const UpdateId& id) const {
 }
 
 void Executor::run(const Cancel& cancel) {
+  recalling_.erase(cancel.call);
   if (const auto node = calls_.extract(cancel.call); !node.empty()) parts_.engine_calls.cancel(node.mapped());
   if (const auto node = saves_.extract(cancel.call); !node.empty()) parts_.http.cancel(node.mapped());
 }

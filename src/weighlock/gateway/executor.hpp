@@ -8,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "weighlock/gateway/credentials.hpp"
@@ -54,6 +56,7 @@ class Executor final : public protocol::Ports {
   Instant now() const override;
   void append(std::vector<protocol::Record> group, std::function<void()> durable) override;
   void perform(protocol::Effect effect) override;
+  void records_held() override;
 
  private:
   void run(const protocol::Append&) {}
@@ -73,6 +76,7 @@ class Executor final : public protocol::Ports {
   void run(const protocol::UpdateEnded& ended);
   void run(const protocol::Stopped& stopped);
 
+  void begin(const protocol::Call& call);
   std::string empty_checkpoint_for(const protocol::UpdateId& id) const;
   // Runs `job` on the storage pool, then `done` here, unless we are gone.
   void in_storage(std::function<void()> job, std::function<void()> done);
@@ -82,8 +86,10 @@ class Executor final : public protocol::Ports {
   Hooks hooks_;
   protocol::Driver* driver_ = nullptr;
   std::map<protocol::CallId, EngineCalls::Id> calls_;
+  std::set<protocol::CallId> recalling_;  // verifications that wait for the storage
   std::map<protocol::CallId, HttpClient::CallId> saves_;
   std::map<protocol::TimerId, Loop::TimerId> timers_;
+  std::optional<Loop::TimerId> flush_;  // of records that are held
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -10,17 +10,13 @@ namespace weighlock::protocol {
 namespace {
 
 void survey_ended(Context& context, Update& update) {
+  if (update.waiting > 0) return;
   for (const auto& [url, target] : update.targets) {
     if (target.step == Step::surveying) return;
   }
   context.cancel_timer(update, "survey");
   if (update.state == UpdateState::preparing) return first_survey_done(context, update);
   if (update.state == UpdateState::pausing) return pausing_survey_done(context, update);
-}
-
-// A label of a load that has not ended; no engine starts with one.
-bool says_loading(const std::string& label) {
-  return label.starts_with("loading:");
 }
 
 void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
@@ -46,12 +42,27 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
                        context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
 }
 
+void record_seen(Context& context, const Worker& worker) {
+  json::array labels;
+  for (const std::string& label : worker.labels) labels.push_back(json::string(label));
+  json::object body{{"incarnation", worker.incarnation},
+                    {"start_label", worker.start_label},
+                    {"start_path", worker.start_path},
+                    {"labels", std::move(labels)},
+                    {"paused_by_us", worker.paused_by_us}};
+  if (worker.dialect) body["dialect"] = std::string(name(*worker.dialect));
+  context.record(RecordKind::worker_seen, worker.pair, worker.locked_by, worker.url, std::move(body));
+}
+
 }  // namespace
 
 void read_worker(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   yield_watch(context, worker);
-  context.call(update, target, Step::surveying, next_reading(context, worker));
+  Operation reading = next_reading(context, worker);
+  reading.brief = reading.kind == OperationKind::read_state && may_read_briefly(update, target, worker);
+  reading.doubt_pause = update.state >= UpdateState::pausing && !worker.paused_by_us;  // else nothing follows from it
+  context.call(update, target, Step::surveying, std::move(reading));
 }
 
 Operation next_reading(Context& context, Worker& worker) {
@@ -65,6 +76,10 @@ Operation next_reading(Context& context, Worker& worker) {
     operation.kind = OperationKind::read_state;
   }
   return operation;
+}
+
+bool says_loading(const std::string& label) {
+  return label.starts_with("loading:");
 }
 
 bool label_is_ours(const Worker& worker, const std::string& label) {
@@ -90,6 +105,7 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
     note_new_incarnation(context, worker, reading);
   }
   worker.pause_since_read = false;
+  if (first || is_new) record_seen(context, worker);
   worker.paused_by_other = reading.paused && !worker.paused_by_us;
   return is_new;
 }
@@ -114,6 +130,12 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
     return;
   }
   if (outcome.ok() && kind == OperationKind::identify && worker.dialect) {
+    read_worker(context, update, target);
+    return;
+  }
+  const bool was_brief = kind == OperationKind::read_state && may_read_briefly(update, target, worker);
+  if (outcome.ok() && outcome.reading && was_brief && !label_is_ours(worker, outcome.reading->label)) {
+    target.read_whole = true;
     read_worker(context, update, target);
     return;
   }

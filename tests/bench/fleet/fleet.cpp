@@ -95,7 +95,7 @@ void Fleet::on_request(const Request& request) {
   if (route == routes_.end()) route = routes_.emplace(std::string(path), Route{}).first;
   if (route->second.count++ == 0) route->second.first = request.received;
   route->second.last = request.received;
-  in_flight_max_ = std::max(in_flight_max_, ++in_flight_);
+  in_flight_max_ = std::max(in_flight_max_, server_.in_flight());
   answer_worker(request, workers_[static_cast<std::size_t>(request.address - control_ - 1)]);
 }
 
@@ -112,7 +112,6 @@ void Fleet::answer_after(const Request& request, Worker& worker, std::string tex
 }
 
 void Fleet::send_answer(std::uint64_t connection, Worker& worker, std::string text, Clock::time_point received) {
-  --in_flight_;
   server_.answer(connection, std::move(text), worker.trainer);
   if (worker.paused) worker.own += Clock::now() - received;
 }
@@ -152,6 +151,7 @@ std::string Fleet::change_pause(const Request& request, Worker& worker, bool pau
     const auto window = request.received - worker.paused_at;
     if (window > worker.longest_window) {
       worker.longest_window = window;
+      worker.window_began = worker.paused_at;
       worker.own_in_it = worker.own;
     }
   }
@@ -251,6 +251,8 @@ json::object Fleet::statistics() const {
           {"connections", server_.accepted() - accepted_before_},
           {"in_flight_max", in_flight_max_},
           {"longest_pause_s", worst ? seconds(worst->longest_window) : 0},
+          {"pause_began_s", worst ? seconds(worst->window_began.time_since_epoch()) : 0},
+          {"pause_ended_s", worst ? seconds((worst->window_began + worst->longest_window).time_since_epoch()) : 0},
           {"slowest_own_s", seconds(slowest)},
           {"still_paused", paused},
           {"cpu_s", cpu(usage.ru_utime) + cpu(usage.ru_stime)}};
@@ -259,7 +261,7 @@ json::object Fleet::statistics() const {
 void Fleet::clear() {
   routes_.clear();
   accepted_before_ = server_.accepted();
-  in_flight_max_ = in_flight_;
+  in_flight_max_ = server_.in_flight();
   for (Worker& worker : workers_) worker.longest_window = worker.own_in_it = {};
 }
 

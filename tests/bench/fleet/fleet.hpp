@@ -31,6 +31,7 @@ class Fleet {
     Clock::time_point paused_at{};
     std::chrono::nanoseconds own{0};
     std::chrono::nanoseconds longest_window{0};
+    Clock::time_point window_began{};
     std::chrono::nanoseconds own_in_it{0};
   };
   struct Route {
@@ -66,7 +67,6 @@ class Fleet {
   std::map<std::string, Route, std::less<>> routes_;
   std::vector<Request> waiting_saves_;  // of the collective; only connection and receipt are read
   std::uint64_t accepted_before_ = 0;
-  int in_flight_ = 0;
   int in_flight_max_ = 0;
 };
 
