@@ -68,10 +68,13 @@ class Engine:
 
 
 class Watcher:
-    """Lists the adapters of the engines again and again: the most at once."""
+    """Lists the adapters of the engines again and again: the most at once, and names whose directory is gone.
+
+    Engines read the directory of a name that they list again when they need it; vLLM dies if it isn't there.
+    """
 
     def __init__(self, engines):
-        self.engines, self.most, self.looks = engines, 0, 0
+        self.engines, self.most, self.homeless, self.looks = engines, 0, set(), 0
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True)
         self.thread.start()
@@ -79,7 +82,11 @@ class Watcher:
     def watch(self):
         while not self.ended.wait(0.01):
             for engine in self.engines:
-                self.most = max(self.most, len(engine.listed()))
+                listed = engine.listed()
+                self.most = max(self.most, len(listed))
+                gone = {name for name, directory in listed.items() if not os.path.isdir(directory)}
+                # It may have been unloaded, and then discarded, since the list was read.
+                self.homeless |= {(engine.dialect, name) for name in gone if name in engine.listed()} if gone else set()
                 self.looks += 1
 
     def end(self):
@@ -158,6 +165,7 @@ class LoraTest(programs.ProcessTest):
         for version in range(first, last + 1):
             self.good_update(version)
         self.assertGreater(watcher.end().looks, last - first)
+        self.assertEqual(watcher.homeless, set(), "an engine lists names whose directory is gone")
         return watcher.most
 
     def test_fifty_versions_keep_the_window_and_failing_unloads_fail_no_update(self):

@@ -80,6 +80,8 @@ class Engine:
 
     dialect = ""
     core_title = ""
+    # Where it tells the directory of its model.
+    model_at = ""
 
     def __init__(self, model, log_dir, python=None, options=()):
         self.model = model
@@ -101,7 +103,8 @@ class Engine:
         raise NotImplementedError
 
     def is_ready(self):
-        return self.call("GET", "/health", timeout=5).status == 200
+        """Healthy, and ours: the port was drawn long before the engine listens, and another process may have got it."""
+        return self.call("GET", "/health", timeout=5).status == 200 and self.model in self.call("GET", self.model_at).text
 
     # What both share.
     def call(self, method, path, body=None, timeout=10.0):
@@ -238,6 +241,7 @@ class Engine:
 class Sglang(Engine):
     dialect = "sglang"
     core_title = "sglang::scheduler"
+    model_at = "/model_info"
 
     def command(self):
         return [
@@ -258,6 +262,7 @@ class Sglang(Engine):
 class Vllm(Engine):
     dialect = "vllm"
     core_title = "VLLM::EngineCore"
+    model_at = "/v1/models"
 
     def command(self):
         # The command line program of this wheel doesn't find its own metadata; the module is the same server.
