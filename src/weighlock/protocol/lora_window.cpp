@@ -152,7 +152,8 @@ void on_retired(Context& context, Pair& pair, const AdapterCall& call, const Out
     if (outcome.kind != OutcomeKind::untouched) return end_round(known);  // what comes behind would wait as long
   }
   if (!known.to_retire.empty() && known.to_retire.front() == call.adapter) known.to_retire.pop_front();
-  start_retirements(context);
+  if (!known.to_retire.empty() && may_retire(context.state(), call.worker) && !context.state().stopping)
+    send(context, pair, call.worker, known, false);
 }
 
 bool on_retire_timer(Context& context, TimerId timer) {
