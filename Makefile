@@ -11,7 +11,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install-build install-test configure build run wheel check unit blackbox tidy-check types sim fault demo-smoke presets fuzz test controller real nightly format tidy clean
+.PHONY: help install-build install-test configure build run wheel check unit blackbox tidy-check types sim fault demo-smoke presets fuzz test controller real bench nightly format tidy clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ test: ## install what is needed, and pass everything that CI runs
 	@$(MAKE) --no-print-directory install-test build-all
 	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault demo-smoke presets controller real
 	@tools/part.sh --summary
+
+bench: build-all ## measure this gateway beside AReaL's, alternating; fails when a wanted figure is missed (docs/benchmarks.md)
+	$(PART) "benchmark" tests/bench/run.py $(BENCH)
 
 nightly: ## the tests that take longer
 	@rm -f $(PARTS)

@@ -84,7 +84,7 @@ class Fleet:
 class Gateway:
     """`name` is "ours" or "peer". Started on a free port; `start_s` is the time until /health answers."""
 
-    def __init__(self, name, command, directory, more=()):
+    def __init__(self, name, command, directory, more=(), environment=None):
         self.name, self.directory = name, directory
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -93,7 +93,7 @@ class Gateway:
         with open(self.log, "wb") as log:
             began = time.monotonic()
             arguments = [*command, "--host", "127.0.0.1", "--port", str(port), "--admin-api-key", KEY, *more]
-            self.child = subprocess.Popen(arguments, stdout=log, stderr=log)
+            self.child = subprocess.Popen(arguments, stdout=log, stderr=log, env={**os.environ, **(environment or {})})
         self.http = Http(port, KEY)
         while True:
             try:
@@ -126,12 +126,6 @@ class Gateway:
     def cpu(self):
         return cpu_seconds(self.pid)
 
-    def metric(self, name):
-        """The sum of a metric's values at /metrics; None where there is no such thing."""
-        status, text = self.http.call("GET", "/metrics")
-        values = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text.decode(), re.MULTILINE) if status == 200 else []
-        return sum(map(float, values)) if values else None
-
     def end(self):
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
@@ -152,10 +146,13 @@ class Lab:
         commands = {"ours": [os.path.join(arguments.build, "weighlock"), "serve", "--compat",
                              "--state-dir", os.path.join(self.directory, "state")],
                     "peer": [arguments.peer, os.path.join(HERE, "peer_gateway.py")]}
+        self.fsync_log = os.path.join(self.directory, "fsyncs")
+        environment = {"LD_PRELOAD": os.path.join(arguments.build, "libfsync_log.so"),
+                       "WEIGHLOCK_FSYNC_LOG": self.fsync_log} if gateway == "ours" else {}
         self.fleet = self.gateway = None
         try:
             self.fleet = Fleet(arguments.build, **fleet)
-            self.gateway = Gateway(gateway, commands[gateway], self.directory, more)
+            self.gateway = Gateway(gateway, commands[gateway], self.directory, more, environment)
         except BaseException:
             self.__exit__()
             raise

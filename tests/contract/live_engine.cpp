@@ -108,8 +108,8 @@ void Running::converse(Milliseconds deadline) {
     {
       const std::lock_guard lock(mutex_);
       if (!gave_up_ && left > Milliseconds(0)) {
-        change_sent_ = change_sent_ || (step->fresh_connection && step->request.method == "POST");
-        call_ = wire_.begin(std::move(step->request), {left, step->fresh_connection});
+        change_sent_ = change_sent_ || step->recent_connection;
+        call_ = wire_.begin(std::move(step->request), {left, step->fresh_connection || step->recent_connection});
         call = call_.get();
       }
     }

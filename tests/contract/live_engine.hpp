@@ -59,7 +59,7 @@ class Running {
 
   bool ended_within(Milliseconds longest);
   Outcome wait();
-  // True as soon as a request that is sent on a fresh connection was handed to the client.
+  // True as soon as a request that is sent that changes something was handed to the client.
   bool has_sent_a_change();
   void give_up();
 

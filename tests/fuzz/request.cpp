@@ -1,5 +1,6 @@
 // The HTTP request parser: whatever the bytes are, and however they arrive, it sees the same requests within its
 // limits.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>

@@ -117,7 +117,7 @@ BAD_SETTINGS = [
     ("quorun", [1]), ("", [1]), ("k" * 100_000, [1]),
 ]
 BAD_DEADLINES = [(key, value) for key in ("save", "pause", "load", "verify", "resume", "restore", "whole")
-                 for value in (None, 0, -1, 1.5, "5", 86_400_001, HUGE, [])] + [("lode", 5)]
+                 for value in (None, 0, -1, 1.5, "5", 777_600_001, HUGE, [])] + [("load", 86_400_001), ("lode", 5)]
 
 
 def shown(value):

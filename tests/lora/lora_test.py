@@ -9,7 +9,9 @@ import sys
 import threading
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "process"))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(TESTS, "process"), os.path.join(TESTS, "real")]
+import make_adapters  # noqa: E402
 import process_test as programs  # noqa: E402
 from process_test import KEY, call, wait_for  # noqa: E402
 
@@ -65,8 +67,29 @@ class Engine:
         return call("GET", self.url + "/_tiny/state")[1]
 
 
+class Watcher:
+    """Lists the adapters of the engines again and again: the most at once."""
+
+    def __init__(self, engines):
+        self.engines, self.most, self.looks = engines, 0, 0
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+
+    def watch(self):
+        while not self.ended.wait(0.01):
+            for engine in self.engines:
+                self.most = max(self.most, len(engine.listed()))
+                self.looks += 1
+
+    def end(self):
+        self.ended.set()
+        self.thread.join()
+        return self
+
+
 class LoraTest(programs.ProcessTest):
-    def start_fleet(self, step_ms=0):
+    def start_fleet(self, step_ms=0, at_start=""):
         programs.subprocess.run(
             [os.path.join(programs.BUILD, "tinytrainer"), "--write", self.path("base"), "--seed", "1"],
             check=True,
@@ -74,6 +97,8 @@ class LoraTest(programs.ProcessTest):
         )
         options = ["--engine", "sglang:0", "--engine", "vllm:0", "--engine", "sglang:0", "--served-model-name", "base"]
         options += ["--max-lora-rank", "8", "--max-cpu-loras", "2", "--time-scale", "0.02", "--step-ms", str(step_ms)]
+        if at_start:
+            options += ["--lora", at_start]
         child = self.start("engines", "tinyengine", "--model", self.path("base"), *options)
         child.urls(3)
         lines = [line for line in child.text().splitlines() if line.startswith("listening ")]
@@ -128,22 +153,26 @@ class LoraTest(programs.ProcessTest):
         for engine in self.engines:
             self.assertEqual(engine.scores(), self.base, f"{engine.dialect}: the base moved")
 
+    def watched_updates(self, first, last):
+        watcher = Watcher(self.engines)
+        for version in range(first, last + 1):
+            self.good_update(version)
+        self.assertGreater(watcher.end().looks, last - first)
+        return watcher.most
+
     def test_fifty_versions_keep_the_window_and_failing_unloads_fail_no_update(self):
         self.start_fleet()
-        for version in range(1, VERSIONS + 1):
-            if version == 21:
-                self.sglang.fault("status_400", times=4)
-                self.vllm.fault("hang", times=2)
-            if version == 31:
-                self.sglang.fault("half_unload", times=2)
-                self.vllm.fault("reset_after", times=2)
-            self.good_update(version)
-            if not 21 <= version < 36:
-                for engine in self.engines:
-                    listed = engine.listed()
-                    self.assertLessEqual(len(listed), KEEP + 1, f"{engine.dialect} at version {version}: {listed}")
-            if version in (2, 20, 30, VERSIONS):
-                self.assert_serves_the_window(version)
+        self.assertLessEqual(self.watched_updates(1, 20), KEEP + 1)
+        self.assert_serves_the_window(20)
+        for engine, first, second in ((self.sglang, "status_400", "half_unload"), (self.vllm, "hang", "reset_after")):
+            engine.fault(first, times=3)
+            engine.fault(second, times=2)
+        self.watched_updates(21, 35)
+        for engine in self.engines:
+            self.assertEqual(call("GET", engine.url + "/_tiny/faults")[1], [], f"{engine.dialect}: faults that nobody met")
+        self.assert_serves_the_window(35)
+        self.assertLessEqual(self.watched_updates(36, VERSIONS), KEEP + 1)
+        self.assert_serves_the_window(VERSIONS)
         for engine in self.engines:
             for word in ("pause", "collective_rpc", "update_weight", "flush", "reset_prefix"):
                 self.assertEqual(engine.calls(f"/{word}"), [], f"{engine.dialect} was asked to {word}")
@@ -176,6 +205,16 @@ class LoraTest(programs.ProcessTest):
             wait_for("another life", lambda e=engine, n=lives: e.state()["alive"] and e.state()["lives"] == n + 1)
         self.good_update(4)
         self.assert_serves_the_window(4)
+
+    def test_adapter_that_the_engines_were_started_with_leaves_when_its_window_ends(self):
+        directory = make_adapters.make(self.directory, "lora1")
+        self.start_fleet(at_start=f"{NAME}-v0={directory}")
+        for version in (1, 2):
+            self.good_update(version)
+            self.assertTrue(all(f"{NAME}-v0" in engine.listed() for engine in self.engines), version)
+        self.good_update(3)
+        self.assert_serves_the_window(3)
+        self.assertTrue(os.path.isdir(directory), "it isn't ours to delete")
 
     def test_load_whose_answer_was_lost_is_a_success_and_the_name_is_loaded_once(self):
         self.start_fleet()

@@ -193,6 +193,7 @@ Outcome Engine::perform(const Operation& operation) {
     case OperationKind::read_state:
     case OperationKind::barrier:
       outcome.reading = reading();
+      if (operation.brief) outcome.reading->incarnation.clear();
       return outcome;
     case OperationKind::set_label:
       truth_.label = operation.label;
@@ -200,7 +201,7 @@ Outcome Engine::perform(const Operation& operation) {
     case OperationKind::pause:
       return pause(operation);
     case OperationKind::resume:
-      return resume();
+      return resume(operation);
     case OperationKind::load:
       return load(operation);
     case OperationKind::load_empty:
@@ -268,11 +269,15 @@ Outcome Engine::pause(const Operation& operation) {
   return ok();
 }
 
-Outcome Engine::resume() {
+Outcome Engine::resume(const Operation& operation) {
   truth_.paused = false;
   truth_.foreign_paused = false;
   run_or_die();
-  return ok();
+  Outcome outcome = ok();
+  if (!operation.brief) return outcome;
+  outcome.reading = reading();
+  outcome.reading->incarnation.clear();
+  return outcome;
 }
 
 Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
@@ -280,6 +285,7 @@ Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
   if (faults_.strikes(Fault::lie)) {  // ok, and nothing or half of it was done
     if (random_.chance(400)) set_weights(truth_.content, true);
     if (traits_.load_sets_label && !operation.label.empty()) truth_.label = operation.label;
+    truth_.undetected = operation.evidence == Evidence::acknowledged;  // nobody asks further
     return ok();
   }
   if (faults_.strikes(Fault::tear)) {

@@ -96,7 +96,7 @@ class Engine {
   Outcome flush();
   Outcome probe();
   Outcome pause(const Operation& operation);
-  Outcome resume();
+  Outcome resume(const Operation& operation);
   Outcome load_adapter(const Operation& operation);
   Outcome unload_adapter(const Operation& operation);
   Outcome list_adapters() const;

@@ -249,7 +249,8 @@ void Invariants::resolve_by_reading(Book& book, const std::string& worker, const
   const DialectTraits& traits = w_.scenario.dialects.of(w_.network.find(worker)->kind());
   const bool passed = call.operation.kind == OperationKind::barrier && outcome.ok();
   std::erase_if(book.unresolved, [&](const OpenCall& earlier) {
-    if (outcome.reading->incarnation != earlier.incarnation) return true;
+    const std::string& incarnation = outcome.reading->incarnation;  // "": a brief reading
+    if (!incarnation.empty() && incarnation != earlier.incarnation) return true;
     return passed && traits.has_barrier(earlier.operation.kind, earlier.operation.pause_mode);
   });
 }

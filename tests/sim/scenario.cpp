@@ -111,6 +111,8 @@ Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreS
     }
     if (random.chance(250)) policy.evidence = Evidence::probe;
   }
+  const bool trusting = random.chance(150);
+  if (trusting) policy.evidence = Evidence::acknowledged;
   policy.allow_layout_change = random.chance(150);
   policy.keep_versions = static_cast<int>(random.between(1, 3));
   policy.coalesce = random.chance(200);
@@ -123,7 +125,7 @@ Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreS
   if (calm) {  // nothing may be cut short
     policy.straggler_min = Milliseconds{60'000};
     policy.deadlines = protocol::Deadlines{};
-    policy.evidence.reset();
+    if (!trusting) policy.evidence.reset();
     policy.allow_layout_change = false;
   }
   return policy;

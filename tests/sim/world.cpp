@@ -91,6 +91,10 @@ void World::append(std::vector<Record> group, std::function<void()> durable) {
   });
 }
 
+void World::records_held() {
+  scheduler_.after(500, [this] { driver_.flush(); });
+}
+
 void World::tell(const protocol::Effect& effect) const {
   if (!trace_.on()) return;
   if (const auto* call = std::get_if<protocol::Call>(&effect)) {

@@ -50,6 +50,7 @@ class World final : public protocol::Ports {
   Instant now() const override { return scheduler_.now(); }
   void append(std::vector<protocol::Record> group, std::function<void()> durable) override;
   void perform(protocol::Effect effect) override;
+  void records_held() override;
 
  private:
   void post(protocol::EventBody event);

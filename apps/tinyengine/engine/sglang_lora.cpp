@@ -18,7 +18,9 @@ void SglangFront::load_lora(const Call& call, const json::value& body, const Rep
   change.then = [weak = weak_from_this(), reply](const SglangAdapters::Outcome& outcome) {
     if (const auto front = weak.lock()) front->answer_adapter_change(outcome, reply);
   };
-  change.dropped = [front = self(), reply] { front->hold(reply); };
+  change.dropped = [weak = weak_from_this(), reply] {
+    if (const auto front = weak.lock()) front->hold(reply);
+  };
   adapters_->load(std::move(change));
 }
 
@@ -35,7 +37,9 @@ void SglangFront::unload_lora(const Call& call, const json::value& body, const R
   change.then = [weak = weak_from_this(), reply](const SglangAdapters::Outcome& outcome) {
     if (const auto front = weak.lock()) front->answer_adapter_change(outcome, reply);
   };
-  change.dropped = [front = self(), reply] { front->hold(reply); };
+  change.dropped = [weak = weak_from_this(), reply] {
+    if (const auto front = weak.lock()) front->hold(reply);
+  };
   adapters_->unload(std::move(change));
 }
 

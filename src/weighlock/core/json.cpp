@@ -22,7 +22,9 @@ struct Handler {
   static constexpr std::size_t max_key_size = std::numeric_limits<std::size_t>::max();
   static constexpr std::size_t max_string_size = std::numeric_limits<std::size_t>::max();
 
-  json::value_stack stack;
+  // Room for a small text's values, so that it costs no allocation but its own.
+  alignas(json::value) unsigned char room[4096];
+  json::value_stack stack{json::storage_ptr(), room, sizeof room};
   std::vector<std::set<std::string, std::less<>>> keys;
   std::string partial;
   std::string duplicate;

@@ -48,8 +48,12 @@ struct Operation {
   PauseMode pause_mode = PauseMode::abort;  // pause; load and flush too: what must be flushed follows from it
   std::string directory;                    // load, load_empty; verify: the version whose expectations are compared
   std::string adapter;                      // load_adapter, unload_adapter: the versioned name, "policy-v7"
-  std::string label;                    // set_label, and load where the load carries the label; verify: what it must be
-  Evidence evidence = Evidence::label;  // verify: the level asked for
+  std::string label;  // set_label, and load where the load carries the label; verify: what it must be
+  // verify: the level asked for. load: `acknowledged` if its own answer is all that is asked for.
+  Evidence evidence = Evidence::label;
+  // read_state: label and pause only; the incarnation is read through the engine's queue and costs more than both.
+  // resume: ends with such a reading.
+  bool brief = false;
 };
 
 struct LoadedAdapter {
@@ -80,7 +84,7 @@ struct Outcome {
   OutcomeKind kind = OutcomeKind::unknown;
   ErrorCode code = ErrorCode::worker_failed;  // when not ok
   std::string text;                           // the engine's own words, or the transport's; "" when ok
-  std::optional<StateReading> reading;        // read_state, verify, barrier (when answered), identify
+  std::optional<StateReading> reading;        // read_state, verify, barrier (when answered), identify, brief resume
   Evidence evidence = Evidence::none;         // verify and probe: the level reached
   bool vacuous = false;                // verify: nothing differed from the version before, so spot proved nothing
   bool needs_restart = false;          // only a new process can serve again (a wrong shape in vLLM)

@@ -7,12 +7,13 @@
 #include <charconv>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/core/words.hpp"
 
 namespace weighlock {
 namespace {
 
 Error bad(std::string_view text, std::string_view why) {
-  return Error{ErrorCode::invalid_argument, fmt::format("URL '{}': {}", text.substr(0, 200), why)};
+  return Error{ErrorCode::invalid_argument, fmt::format("URL '{}': {}", printable(text, 200), why)};
 }
 
 std::string lower(std::string_view text) {
@@ -80,8 +81,7 @@ Result<std::string> canonical_host(std::string_view text, const std::string& hos
 }  // namespace
 
 Result<Url> parse_url(std::string_view text) {
-  if (text.size() > limits::kUrlBytesMax)
-    return bad(text.substr(0, 100), fmt::format("longer than {} bytes", limits::kUrlBytesMax));
+  if (text.size() > limits::kUrlBytesMax) return bad(text, fmt::format("longer than {} bytes", limits::kUrlBytesMax));
   if (std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) <= 0x20 || c == 0x7f; }))
     return bad(text, "contains spaces or control characters");
   const std::size_t scheme_end = text.find("://");

@@ -18,9 +18,13 @@ namespace weighlock {
 
 struct Step {
   HttpRequest request;
-  // Never on a connection that was used before: for what may not be repeated, and for a barrier, which must not
-  // overtake what is still on its way on an older connection.
+  // Never on a connection that was used before: for a barrier, which must not overtake what is still on its way on an
+  // older connection.
   bool fresh_connection = false;
+  // On a new connection, or on one that answered moments ago: for what changes something, so that it isn't sent into a
+  // connection that the engine is closing for having been idle. One that was used shows more than a new one does: the
+  // process at its other end is the one that answered.
+  bool recent_connection = false;
 };
 
 using Turn = std::variant<Step, Outcome>;

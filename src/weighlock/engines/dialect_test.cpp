@@ -101,12 +101,12 @@ TEST(Dialect, control_calls_take_the_admin_key_reads_and_generation_the_api_key_
   }
 }
 
-TEST(Dialect, changing_request_is_asked_for_on_a_fresh_connection) {
+TEST(Dialect, changing_request_is_asked_for_on_a_recent_connection) {
   for (const DialectKind dialect : kBoth) {
     for (const OperationKind kind : kChanging) {
       ScriptedEngine engine = answering_changes(answer(500, ""));
       engine.run(dialect, task(kind));
-      EXPECT_TRUE(engine.asked.back().fresh_connection) << name(dialect) << " " << name(kind);
+      EXPECT_TRUE(engine.asked.back().recent_connection) << name(dialect) << " " << name(kind);
     }
   }
 }

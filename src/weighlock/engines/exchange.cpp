@@ -82,12 +82,14 @@ Exchange::Ask Exchange::post(std::string target, json::object body, Key key, Eff
   ask.body = json::serialize(body);
   ask.key = key;
   ask.effect = effect;
-  ask.fresh = effect == Effect::changes;
+  ask.recent = effect == Effect::changes;
   return ask;
 }
 
 Turn Exchange::ask(Ask what, Then then) {
-  Step step{{what.method, what.target, {{"Accept", "application/json, text/plain, */*"}}, what.body}, what.fresh};
+  Step step{{what.method, what.target, {{"Accept", "application/json, text/plain, */*"}}, what.body},
+            what.fresh,
+            what.recent};
   // Old releases of SGLang answer 422 to a POST without a body, new ones 400: there always is one, with its type.
   if (!what.body.empty()) step.request.headers.push_back({"Content-Type", "application/json"});
   const std::string& first = what.key == Key::admin ? task_.credentials.admin_key : task_.credentials.api_key;

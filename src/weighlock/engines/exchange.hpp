@@ -30,6 +30,7 @@ class Exchange : public Conversation {
     Key key = Key::admin;
     Effect effect = Effect::reads;
     bool fresh = false;
+    bool recent = false;
     // For a read that the operation can do without: what comes next when its key was refused.
     std::function<Turn()> if_refused = nullptr;
   };

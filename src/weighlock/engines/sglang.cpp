@@ -139,7 +139,8 @@ class Talk final : public Exchange {
   // the continue, because it hangs while the engine is paused.
   Turn check_ready(bool may_heal) {
     return ask(get("/ready", Key::api), [this, may_heal](const Answer& answer) -> Turn {
-      if (answer.status != 503) return done();  // 200, or 404 in releases that don't have it
+      // 200, or 404 in releases that don't have it
+      if (answer.status != 503) return operation().brief ? read_label() : Turn(done());
       if (!may_heal)
         return failed(OutcomeKind::unknown, ErrorCode::worker_failed,
                       "answered 503 after the engine had continued and was healthy");
@@ -183,6 +184,7 @@ class Talk final : public Exchange {
   // barrier, if it is asked twice: what was sent on a connection that was reset since may still be delivered until a
   // later connection was answered, so only a request that is sent after that answer queues behind it for sure.
   Turn read() {
+    if (operation().kind == read_state && operation().brief) return read_model();
     Ask info = get("/server_info", Key::api);
     info.fresh = operation().kind == barrier;
     return ask(std::move(info), [this](const Answer& answer) -> Turn {
@@ -197,17 +199,33 @@ class Talk final : public Exchange {
 
   Turn read_model() {
     return ask(get("/model_info", Key::api), [this](const Answer& answer) -> Turn {
-      Outcome outcome = judge(read_state, answer);
+      Outcome outcome = take_label(answer);
       if (!outcome.ok()) return outcome;
-      const auto label = find_string(*answer.json, "weight_version");
-      if (!label)
-        return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
-      reading_.label = *label;
-      reading_.model_path = find_string(*answer.json, "model_path").value_or("");
       return ask(get("/ready", Key::api), [this](const Answer& ready) -> Turn {
         reading_.paused = ready.status == 503;
         return operation().kind == list_adapters ? read_adapters() : have_reading();
       });
+    });
+  }
+
+  Outcome take_label(const Answer& answer) {
+    Outcome outcome = judge(read_state, answer);
+    if (!outcome.ok()) return outcome;
+    const auto label = find_string(*answer.json, "weight_version");
+    if (!label)
+      return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
+    reading_.label = *label;
+    reading_.model_path = find_string(*answer.json, "model_path").value_or("");
+    return outcome;
+  }
+
+  // After a resume that was answered and seen in /ready: the rest of a brief reading. The resume is done whatever
+  // comes; without a reading the protocol reads again.
+  Turn read_label() {
+    return ask(get("/model_info", Key::api), [this](const Answer& answer) -> Turn {
+      Outcome outcome = done();
+      if (take_label(answer).ok()) outcome.reading = reading_;
+      return outcome;
     });
   }
 

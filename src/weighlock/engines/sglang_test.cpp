@@ -38,7 +38,7 @@ EngineTask verify_task(Evidence evidence) {
   return made;
 }
 
-TEST(Sglang, load_sends_every_field_on_a_fresh_connection_and_flushes_but_in_mode_keep) {
+TEST(Sglang, load_sends_every_field_on_a_recent_connection_and_flushes_but_in_mode_keep) {
   for (const PauseMode mode : {PauseMode::abort, PauseMode::retract, PauseMode::keep}) {
     ScriptedEngine engine;
     engine.on("POST /update_weights_from_disk", answer(200, R"({"success":true,"message":"Succeeded"})"));
@@ -46,13 +46,43 @@ TEST(Sglang, load_sends_every_field_on_a_fresh_connection_and_flushes_but_in_mod
     load_task.operation.pause_mode = mode;
     EXPECT_TRUE(engine.run(DialectKind::sglang, load_task).ok());
     ASSERT_EQ(engine.asked.size(), 1U);
-    EXPECT_TRUE(engine.asked[0].fresh_connection);
+    EXPECT_TRUE(engine.asked[0].recent_connection);
     EXPECT_EQ(
         engine.body(0),
         std::string(R"({"model_path":"/w/v2","load_format":null,"abort_all_requests":false,"weight_version":"7",)") +
             R"("is_async":false,"torch_empty_cache":false,"keep_pause":false,"recapture_cuda_graph":false,)" +
             R"("token_step":0,"flush_cache":)" + (mode == PauseMode::keep ? "false" : "true") + R"(,"manifest":null})");
   }
+}
+
+TEST(Sglang, a_brief_reading_leaves_the_incarnation_out) {
+  ScriptedEngine engine = serving("7");
+  EngineTask read = task(read_state);
+  read.operation.brief = true;
+  const Outcome outcome = engine.run(DialectKind::sglang, read);
+  EXPECT_EQ(engine.routes(), (Strings{"GET /model_info", "GET /ready"}));
+  ASSERT_TRUE(outcome.reading);
+  EXPECT_EQ(outcome.reading->incarnation, "");
+  EXPECT_EQ(outcome.reading->label, "7");
+  EXPECT_TRUE(outcome.reading->paused);
+}
+
+TEST(Sglang, a_brief_resume_ends_with_a_reading_or_is_done_without_one) {
+  EngineTask brief = task(resume);
+  brief.operation.brief = true;
+  ScriptedEngine engine = serving("7", 200);
+  engine.on("POST /continue_generation", answer(200, R"({"status":"ok"})"));
+  const Outcome outcome = engine.run(DialectKind::sglang, brief);
+  EXPECT_EQ(engine.routes(), (Strings{"POST /continue_generation", "GET /ready", "GET /model_info"}));
+  ASSERT_TRUE(outcome.ok() && outcome.reading);
+  EXPECT_EQ(outcome.reading->label, "7");
+  EXPECT_FALSE(outcome.reading->paused);
+
+  ScriptedEngine silent;
+  silent.on("POST /continue_generation", answer(200, R"({"status":"ok"})")).on("GET /ready", answer(200, ""));
+  const Outcome without = silent.run(DialectKind::sglang, brief);
+  EXPECT_TRUE(without.ok());
+  EXPECT_FALSE(without.reading);
 }
 
 TEST(Sglang, each_post_has_a_json_body_and_its_content_type) {
@@ -68,7 +98,7 @@ TEST(Sglang, each_post_has_a_json_body_and_its_content_type) {
     EXPECT_EQ(engine.asked[0].request.method, "POST");
     EXPECT_EQ(engine.body(0), body);
     EXPECT_EQ(header(engine.asked[0].request.headers, "content-type"), "application/json");
-    EXPECT_TRUE(engine.asked[0].fresh_connection) << name(kind);
+    EXPECT_TRUE(engine.asked[0].recent_connection) << name(kind);
   }
 }
 

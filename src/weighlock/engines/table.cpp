@@ -9,6 +9,7 @@ namespace weighlock {
 
 Answer read_answer(const HttpResponse& response) {
   Answer answer{response.status, response.body, std::nullopt};
+  if (response.body.empty()) return answer;
   if (Result<json::value> parsed = parse_json(response.body, "answer")) answer.json = *std::move(parsed);
   return answer;
 }

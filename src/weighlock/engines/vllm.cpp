@@ -62,7 +62,7 @@ class Talk final : public Exchange {
       case flush:
         return reset_caches();
       case resume:
-        return simple("/resume", json::object());
+        return resume_generation();
       case probe:
         return ask_model();
       case load_adapter:
@@ -78,6 +78,22 @@ class Talk final : public Exchange {
   Turn simple(std::string target, json::object body) {
     return ask(post(std::move(target), std::move(body), Key::admin, Effect::changes),
                [this](const Answer& answer) -> Turn { return judge(operation().kind, answer); });
+  }
+
+  // A brief one ends with a reading. The resume is done whatever that answers; without it the protocol reads again.
+  Turn resume_generation() {
+    return ask(post("/resume", json::object(), Key::admin, Effect::changes), [this](const Answer& answer) -> Turn {
+      Outcome outcome = judge(resume, answer);
+      if (!outcome.ok() || !operation().brief) return outcome;
+      return ask(get("/is_paused", Key::admin), [this](const Answer& paused) -> Turn {
+        if (!take_pause(paused).ok()) return done();
+        return ask(get("/weight_info", Key::admin), [this](const Answer& info) -> Turn {
+          Outcome resumed = done();
+          if (take_label(info).ok()) resumed.reading = reading_;
+          return resumed;
+        });
+      });
+    });
   }
 
   Turn label() {
@@ -189,12 +205,8 @@ class Talk final : public Exchange {
     Ask paused = get("/is_paused", Key::admin);
     paused.fresh = operation().kind == barrier;
     return ask(std::move(paused), [this](const Answer& answer) -> Turn {
-      Outcome outcome = judge(read_state, answer);
+      Outcome outcome = take_pause(answer);
       if (!outcome.ok()) return outcome;
-      const std::optional<bool> is_paused = find_bool(*answer.json, "is_paused");
-      if (!is_paused)
-        return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
-      reading_.paused = *is_paused;
       if (operation().kind == barrier && !std::exchange(asked_twice_, true)) return read();
       return read_label();
     });
@@ -202,14 +214,31 @@ class Talk final : public Exchange {
 
   Turn read_label() {
     return ask(get("/weight_info", Key::admin), [this](const Answer& answer) -> Turn {
-      Outcome outcome = judge(read_state, answer);
+      Outcome outcome = take_label(answer);
       if (!outcome.ok()) return outcome;
-      const auto label = find_string(*answer.json, "weight_version");
-      if (!label)
-        return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
-      reading_.label = *label;
-      return read_start_time();
+      const bool brief = operation().kind == read_state && operation().brief;
+      return brief ? have_reading() : read_start_time();
     });
+  }
+
+  Outcome take_pause(const Answer& answer) {
+    Outcome outcome = judge(read_state, answer);
+    if (!outcome.ok()) return outcome;
+    const std::optional<bool> is_paused = find_bool(*answer.json, "is_paused");
+    if (!is_paused)
+      return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
+    reading_.paused = *is_paused;
+    return outcome;
+  }
+
+  Outcome take_label(const Answer& answer) {
+    Outcome outcome = judge(read_state, answer);
+    if (!outcome.ok()) return outcome;
+    const auto label = find_string(*answer.json, "weight_version");
+    if (!label)
+      return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
+    reading_.label = *label;
+    return outcome;
   }
 
   // Metrics can be switched off, and /v1/models can ask for a key that control calls don't need: what these two tell is

@@ -43,6 +43,34 @@ std::string checksums(const std::string& digest) {
   return R"({"checksums":{"dp0:pp0:pcp0:tp0:model.norm.weight":")" + digest + R"("}})";
 }
 
+TEST(Vllm, brief_readings_leave_the_incarnation_out_and_a_brief_resume_ends_with_one) {
+  EngineTask read = task(read_state);
+  read.operation.brief = true;
+  ScriptedEngine engine = serving("7");
+  const Outcome state = engine.run(DialectKind::vllm, read);
+  EXPECT_EQ(engine.routes(), (Strings{"GET /is_paused", "GET /weight_info"}));
+  ASSERT_TRUE(state.reading);
+  EXPECT_EQ(state.reading->label, "7");
+  EXPECT_TRUE(state.reading->paused);
+
+  EngineTask brief = task(resume);
+  brief.operation.brief = true;
+  ScriptedEngine running;
+  running.on("POST /resume", answer(200, R"({"status":"resumed"})"))
+      .on("GET /is_paused", answer(200, R"({"is_paused":false})"))
+      .on("GET /weight_info", answer(200, R"({"weight_version":"7"})"));
+  const Outcome resumed = running.run(DialectKind::vllm, brief);
+  ASSERT_TRUE(resumed.ok() && resumed.reading);
+  EXPECT_EQ(resumed.reading->label, "7");
+  EXPECT_FALSE(resumed.reading->paused);
+
+  ScriptedEngine silent;
+  silent.on("POST /resume", answer(200, R"({"status":"resumed"})"));
+  const Outcome without = silent.run(DialectKind::vllm, brief);
+  EXPECT_TRUE(without.ok());
+  EXPECT_FALSE(without.reading);
+}
+
 TEST(Vllm, load_asks_the_world_size_first_and_never_sends_a_timeout) {
   for (const OperationKind kind : {load, load_empty}) {
     ScriptedEngine engine;
@@ -52,7 +80,7 @@ TEST(Vllm, load_asks_the_world_size_first_and_never_sends_a_timeout) {
     EXPECT_EQ(engine.routes(), (Strings{"GET /get_world_size", "POST /collective_rpc"}));
     EXPECT_EQ(engine.body(1),
               R"({"method":"reload_weights","kwargs":{"weights_path":"/w/v2","is_checkpoint_format":true}})");
-    EXPECT_TRUE(engine.asked[1].fresh_connection);
+    EXPECT_TRUE(engine.asked[1].recent_connection);
   }
 }
 

@@ -17,7 +17,8 @@ namespace {
 
 using namespace protocol;
 
-constexpr int kExitJournalFailed = 70;  // EX_SOFTWARE of sysexits.h
+constexpr Milliseconds kRecordsHeldMax{500};  // who watches /v1/events sees them this late at most
+constexpr int kExitJournalFailed = 70;        // EX_SOFTWARE of sysexits.h
 
 void end_process(const Error& error) {
   log_error("the gateway ends, since it can't record what it does: {}", error.text());
@@ -61,6 +62,7 @@ Executor::~Executor() {
   for (const auto& [id, call] : calls_) parts_.engine_calls.cancel(call);
   for (const auto& [id, save] : saves_) parts_.http.cancel(save);
   for (const auto& [id, timer] : timers_) parts_.loop.cancel(timer);
+  if (flush_) parts_.loop.cancel(*flush_);
 }
 
 Instant Executor::now() const {
@@ -86,6 +88,14 @@ void Executor::append(std::vector<Record> group, std::function<void()> durable) 
         durable();
         if (!alive.expired()) parts_.waiters.changed();
       });
+}
+
+void Executor::records_held() {
+  if (flush_) return;
+  flush_ = parts_.loop.after(kRecordsHeldMax, [this] {
+    flush_.reset();
+    driver_->flush();
+  });
 }
 
 void Executor::perform(Effect effect) {

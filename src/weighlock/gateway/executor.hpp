@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "weighlock/gateway/credentials.hpp"
@@ -54,6 +55,7 @@ class Executor final : public protocol::Ports {
   Instant now() const override;
   void append(std::vector<protocol::Record> group, std::function<void()> durable) override;
   void perform(protocol::Effect effect) override;
+  void records_held() override;
 
  private:
   void run(const protocol::Append&) {}
@@ -84,6 +86,7 @@ class Executor final : public protocol::Ports {
   std::map<protocol::CallId, EngineCalls::Id> calls_;
   std::map<protocol::CallId, HttpClient::CallId> saves_;
   std::map<protocol::TimerId, Loop::TimerId> timers_;
+  std::optional<Loop::TimerId> flush_;  // of records that are held
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

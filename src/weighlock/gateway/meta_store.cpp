@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "weighlock/core/check.hpp"
 #include "weighlock/core/words.hpp"
 
@@ -94,6 +96,22 @@ void MetaStore::clear(const std::string& pair) {
   if (found == pairs_.end()) return;
   bytes_ -= found->second.bytes;
   pairs_.erase(found);
+}
+
+Status MetaStore::hold(std::size_t bytes) {
+  if (bytes > limits_.total_bytes - std::min(limits_.total_bytes, bytes_ + held_))
+    return Error{
+        ErrorCode::storage_full,
+        fmt::format("a body of {} bytes finds {} of {} for metadata taken, {} of them by bodies that are being "
+                    "read; delete keys that nobody reads any more, or try again later",
+                    bytes, bytes_ + held_, limits_.total_bytes, held_)};
+  held_ += bytes;
+  return {};
+}
+
+void MetaStore::let_go(std::size_t bytes) {
+  WEIGHLOCK_CHECK(bytes <= held_, "no more is let go than was held");
+  held_ -= bytes;
 }
 
 void MetaStore::release_if_empty(const std::string& pair) {

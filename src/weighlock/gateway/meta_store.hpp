@@ -44,6 +44,12 @@ class MetaStore {
   std::size_t set_size(const std::string& pair, const std::string& set) const;
 
   void clear(const std::string& pair);
+
+  // Bodies that are still being read take memory, too: `hold` before, `let_go` of the same after. Error: storage_full
+  // when they and what is stored would be more than all pairs may hold.
+  Status hold(std::size_t bytes);
+  void let_go(std::size_t bytes);
+
   // As counted against the limits.
   std::size_t bytes() const { return bytes_; }
 
@@ -60,6 +66,7 @@ class MetaStore {
   Limits limits_;
   std::map<std::string, PairData> pairs_;
   std::size_t bytes_ = 0;
+  std::size_t held_ = 0;
 };
 
 }  // namespace weighlock

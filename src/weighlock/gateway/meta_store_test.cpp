@@ -122,5 +122,20 @@ TEST(MetaStore, all_pairs_together_are_bounded) {
   EXPECT_TRUE(store.put("q", "k", text(std::string(89, 'x'))));
 }
 
+TEST(MetaStore, bodies_that_are_being_read_are_bounded_with_what_is_stored) {
+  MetaStore store({.pair_bytes = 100, .total_bytes = 100, .entry_bytes = 10});
+  ASSERT_TRUE(store.put("p", "k", text(std::string(39, 'x'))));
+  ASSERT_TRUE(store.hold(40));
+  const Status full = store.hold(11);
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, ErrorCode::storage_full);
+  EXPECT_NE(full.error().text().find("90 of 100 for metadata taken, 40 of them by bodies"), std::string::npos)
+      << full.error().text();
+  ASSERT_TRUE(store.hold(10));
+  store.let_go(40);
+  store.let_go(10);
+  EXPECT_TRUE(store.hold(50));
+}
+
 }  // namespace
 }  // namespace weighlock

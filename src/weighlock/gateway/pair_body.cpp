@@ -74,7 +74,9 @@ Failure read_lora(const json::value& value, protocol::PairSpec& spec) {
   lora.name = *name;
   if (object->contains("keep")) {
     const auto keep = find_int(value, "keep");
-    if (!keep || *keep < 0) return bad("lora.keep", "must be a whole number: how many versions stay loaded, 0 for all");
+    if (!keep || *keep < 0 || *keep > limits::kAdapterWindowMax)
+      return bad("lora.keep", fmt::format("must be how many versions stay loaded, up to {}, or 0 for all",
+                                          limits::kAdapterWindowMax));
     lora.keep = *keep;
   }
   spec.lora = std::move(lora);

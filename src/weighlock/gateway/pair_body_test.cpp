@@ -44,7 +44,7 @@ TEST(PairBody, a_wrong_lora_is_refused_by_its_field) {
   };
   for (const char* lora : {"[]", "\"policy\"", "5"}) EXPECT_EQ(field(lora), "lora") << lora;
   EXPECT_EQ(field(R"({"name":"policy","kep":3})"), "lora.kep");
-  for (const char* keep : {"-1", "1.5", "\"2\"", "null", "true", "99999999999999999999"})
+  for (const char* keep : {"-1", "1.5", "\"2\"", "null", "true", "99999999999999999999", "1000000"})
     EXPECT_EQ(field(std::string(R"({"name":"policy","keep":)") + keep + "}"), "lora.keep") << keep;
   for (const char* name :
        {"null", "5", "\"\"", "\"a/b\"", "\"../x\"", "\"a\\\\b\"", "\"..\"", "\".\"", "\"a\\u0000\"", "\"a\\nb\""})

@@ -8,6 +8,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/core/suggest.hpp"
+#include "weighlock/core/words.hpp"
 
 namespace weighlock {
 namespace {
@@ -19,6 +20,10 @@ using protocol::Quorum;
 using protocol::SaveTrigger;
 
 constexpr std::int64_t kDeadlineMsMax = 24LL * 3600 * 1000;  // a save of hours is real; a day is a typing error
+constexpr std::size_t kShownBytesMax = 100;                  // of a key or value in an error
+// These two follow from the others where they aren't given, and what is shown of them can be given back.
+constexpr std::int64_t kRestoreMsMax = 4 * kDeadlineMsMax;
+constexpr std::int64_t kWholeMsMax = 5 * kDeadlineMsMax + kRestoreMsMax;
 
 std::string place(std::string_view at, std::string_view key) {
   return at.empty() ? std::string(key) : fmt::format("{}.{}", at, key);
@@ -30,7 +35,7 @@ FieldError bad(std::string field, std::string_view what) {
 }
 
 std::string shown(const json::value& value) {
-  return json::serialize(value).substr(0, 100);
+  return printable(json::serialize(value), kShownBytesMax);
 }
 
 using Failure = std::optional<FieldError>;
@@ -129,8 +134,8 @@ void read_deadlines(Reader& outer, std::string_view at, protocol::Deadlines& dea
   reader.whole("load", 1, kDeadlineMsMax, into(deadlines.load));
   reader.whole("verify", 1, kDeadlineMsMax, into(deadlines.verify));
   reader.whole("resume", 1, kDeadlineMsMax, into(deadlines.resume));
-  reader.whole("restore", 1, kDeadlineMsMax, into(deadlines.restore));
-  reader.whole("whole", 1, kDeadlineMsMax, into(deadlines.whole));
+  reader.whole("restore", 1, kRestoreMsMax, into(deadlines.restore));
+  reader.whole("whole", 1, kWholeMsMax, into(deadlines.whole));
   outer.failure = std::move(reader.failure);
 }
 
@@ -203,7 +208,7 @@ std::optional<FieldError> unknown_key(const json::object& object, std::string_vi
   for (const json::key_value_pair& member : object) {
     const std::string_view key(member.key().data(), member.key().size());
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    std::string field = place(at, key.substr(0, 100));
+    std::string field = place(at, key.empty() ? "''" : printable(key, kShownBytesMax));
     Error error{ErrorCode::unknown_key, fmt::format("{}: unknown key{}", field, suggestion(key, known))};
     return FieldError{std::move(field), std::move(error)};
   }

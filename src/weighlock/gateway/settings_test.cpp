@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "weighlock/core/words.hpp"
+
 namespace weighlock {
 namespace {
 
@@ -52,6 +54,26 @@ TEST(Settings, the_view_is_read_back_as_the_same_policy) {
   const auto failure = read_settings(view, "settings", SettingsPlace::pair, again);
   ASSERT_FALSE(failure) << failure->error.message;
   EXPECT_EQ(settings_view(again.policy), view);
+}
+
+TEST(Settings, the_view_of_the_longest_deadlines_can_be_read_back) {
+  Settings settings;
+  ASSERT_FALSE(read(R"({"deadlines_ms":{"save":86400000,"pause":86400000,"load":86400000,"verify":86400000,
+      "resume":86400000}})",
+                    settings));
+  Settings again;
+  const auto failure = read_settings(settings_view(settings.policy), "settings", SettingsPlace::pair, again);
+  ASSERT_FALSE(failure) << failure->error.message;
+  EXPECT_EQ(settings_view(again.policy), settings_view(settings.policy));
+}
+
+TEST(Settings, an_error_shows_whole_characters_of_what_was_sent) {
+  std::string text = R"({"quorum":")";
+  for (int i = 0; i < 99; ++i) text += "x\xc3\xa9";
+  Settings settings;
+  const auto failure = read((text + "\"}").c_str(), settings);
+  ASSERT_TRUE(failure);
+  EXPECT_TRUE(is_utf8(failure->error.text())) << failure->error.text();
 }
 
 struct Refused {

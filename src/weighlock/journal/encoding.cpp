@@ -4,8 +4,10 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace weighlock {
@@ -20,28 +22,55 @@ std::string hex(std::string_view bytes) {
   return out;
 }
 
-json::value sorted(const json::value& value);
+void append_text(std::string& out, std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  out += '"';
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && c != '"' && c != '\\') {
+      out += c;
+    } else if (c == '"' || c == '\\') {
+      (out += '\\') += c;
+    } else if (const std::size_t at = std::string_view("\b\f\n\r\t").find(c); at != std::string_view::npos) {
+      (out += '\\') += "bfnrt"[at];
+    } else {
+      ((out += "\\u00") += kHex[byte >> 4]) += kHex[byte & 15];
+    }
+  }
+  out += '"';
+}
 
-json::object sorted(const json::object& object) {
+void append_value(std::string& out, const json::value& value);
+
+// Straight into the text: a copy in order would cost more than all else that is done with a record.
+void append_sorted(std::string& out, const json::object& object) {
   std::vector<const json::key_value_pair*> members;
   members.reserve(object.size());
   for (const json::key_value_pair& member : object) members.push_back(&member);
   std::sort(members.begin(), members.end(), [](const auto* a, const auto* b) { return a->key() < b->key(); });
-  json::object out;
-  out.reserve(members.size());
-  for (const json::key_value_pair* member : members) out.emplace(member->key(), sorted(member->value()));
-  return out;
+  char before = '{';
+  for (const json::key_value_pair* member : members) {
+    out += std::exchange(before, ',');
+    append_text(out, {member->key().data(), member->key().size()});
+    out += ':';
+    append_value(out, member->value());
+  }
+  out += members.empty() ? "{}" : "}";
 }
 
-json::value sorted(const json::value& value) {
-  if (const json::object* object = value.if_object()) return sorted(*object);
+void append_value(std::string& out, const json::value& value) {
+  if (const json::object* object = value.if_object()) return append_sorted(out, *object);
+  if (const json::string* text = value.if_string()) return append_text(out, {text->data(), text->size()});
   if (const json::array* array = value.if_array()) {
-    json::array out;
-    out.reserve(array->size());
-    for (const json::value& item : *array) out.push_back(sorted(item));
-    return out;
+    char before = '[';
+    for (const json::value& item : *array) {
+      out += std::exchange(before, ',');
+      append_value(out, item);
+    }
+    out += array->empty() ? "[]" : "]";
+    return;
   }
-  return value;
+  out += json::serialize(value);
 }
 
 // Length of the UTF-8 sequence at the start of `text`, 0 if it is none.
@@ -98,14 +127,18 @@ Error corrupt(std::int64_t number, std::string_view why) {
 }  // namespace
 
 std::string encode_record(const protocol::Record& record, std::int64_t wall_ms) {
-  json::object out;
-  out["body"] = sorted(record.body);
-  out["kind"] = protocol::name(record.kind);
-  out["pair"] = record.pair;
-  out["update"] = record.update;
-  out["wall_ms"] = wall_ms;
-  out["worker"] = record.worker;
-  return valid_utf8(json::serialize(out));
+  std::string out = "{\"body\":";
+  append_sorted(out, record.body);
+  out += ",\"kind\":";
+  append_text(out, protocol::name(record.kind));
+  out += ",\"pair\":";
+  append_text(out, record.pair);
+  out += ",\"update\":";
+  append_text(out, record.update);
+  fmt::format_to(std::back_inserter(out), ",\"wall_ms\":{},\"worker\":", wall_ms);
+  append_text(out, record.worker);
+  out += '}';
+  return valid_utf8(std::move(out));
 }
 
 std::string chain_hash(std::int64_t number, std::string_view previous, std::string_view body) {
@@ -113,10 +146,12 @@ std::string chain_hash(std::int64_t number, std::string_view previous, std::stri
   unsigned char big_endian[8];
   for (int i = 0; i < 8; ++i)
     big_endian[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(number) >> (56 - 8 * i));
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  // Finding the algorithm and making a context cost more than hashing a record.
+  static EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  thread_local std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
   std::string out(kJournalHashBytes, '\0');
   unsigned length = 0;
-  const bool ok = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1 &&
+  const bool ok = context && sha256 && EVP_DigestInit_ex(context.get(), sha256, nullptr) == 1 &&
                   EVP_DigestUpdate(context.get(), kDomain.data(), kDomain.size()) == 1 &&
                   EVP_DigestUpdate(context.get(), big_endian, sizeof big_endian) == 1 &&
                   EVP_DigestUpdate(context.get(), previous.data(), previous.size()) == 1 &&

@@ -22,6 +22,7 @@ using ConnectionPointer = std::shared_ptr<ClientConnection>;
 
 // More than the control calls that one peer sees at a time; others are closed after use.
 constexpr std::size_t kIdlePerPeerMax = 8;
+constexpr int kSweepsPerKeep = 8;  // an idle connection is kept for idle_keep, and an eighth of it at most
 
 struct Call {
   Url peer;
@@ -48,7 +49,7 @@ std::string seconds(Milliseconds time) {
 struct HttpClient::Implementation {
   struct Idle {
     ConnectionPointer connection;
-    Loop::TimerId expiry;
+    Instant since;
   };
 
   Loop& loop;
@@ -57,6 +58,7 @@ struct HttpClient::Implementation {
   std::shared_ptr<TlsContext> tls;  // made at the first https call
   std::unordered_map<CallId, Call> calls;
   std::unordered_map<std::string, std::vector<Idle>> idle;
+  std::optional<Loop::TimerId> sweep;  // of idle ones that were kept long enough; a timer for each would cost more
   CallId next_id = 1;
   // Posted work looks here whether the client is still there.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
@@ -72,7 +74,7 @@ struct HttpClient::Implementation {
     Call* call = find(id);
     if (call == nullptr) return;
     if (!call->options.fresh_connection) {
-      if (ConnectionPointer kept = take_idle(call->key)) {
+      if (ConnectionPointer kept = take_idle(call->key, call->options.idle_at_most)) {
         call->reused = true;
         call->resolved = call->connected = true;
         call->connection = std::move(kept);
@@ -194,14 +196,26 @@ struct HttpClient::Implementation {
 
   void keep(const std::string& key, ConnectionPointer connection) {
     auto& kept = idle[key];
-    if (kept.size() >= kIdlePerPeerMax || !connection->reusable()) {
+    if (kept.size() >= kIdlePerPeerMax || !connection->idle()) {
       if (kept.empty()) idle.erase(key);
       return;
     }
     ClientConnection* const raw = connection.get();
     raw->when_unusable([this, key, raw] { drop_idle(key, raw); });
-    const Loop::TimerId expiry = loop.after(settings.idle_keep, [this, key, raw] { drop_idle(key, raw); });
-    kept.push_back({std::move(connection), expiry});
+    kept.push_back({std::move(connection), loop.now()});
+    if (!sweep) sweep_later();
+  }
+
+  void sweep_later() {
+    const Milliseconds period = std::max(Milliseconds{1}, settings.idle_keep / kSweepsPerKeep);
+    sweep = loop.after(period, [this] {
+      sweep.reset();
+      const Instant now = loop.now();
+      for (auto& [key, kept] : idle)
+        std::erase_if(kept, [&](const Idle& one) { return now - one.since >= settings.idle_keep; });
+      std::erase_if(idle, [](const auto& entry) { return entry.second.empty(); });
+      if (!idle.empty()) sweep_later();
+    });
   }
 
   void drop_idle(const std::string& key, const ClientConnection* connection) {
@@ -210,19 +224,18 @@ struct HttpClient::Implementation {
     const auto found = std::find_if(entry->second.begin(), entry->second.end(),
                                     [&](const Idle& kept) { return kept.connection.get() == connection; });
     if (found == entry->second.end()) return;
-    loop.cancel(found->expiry);
     entry->second.erase(found);
     if (entry->second.empty()) idle.erase(entry);
   }
 
   // The latest used one that is still good, or null.
-  ConnectionPointer take_idle(const std::string& key) {
+  ConnectionPointer take_idle(const std::string& key, std::optional<Milliseconds> idle_at_most) {
     const auto entry = idle.find(key);
     ConnectionPointer good;
     while (entry != idle.end() && good == nullptr && !entry->second.empty()) {
+      if (idle_at_most && loop.now() - entry->second.back().since > *idle_at_most) return nullptr;  // others are older
       Idle last = std::move(entry->second.back());
       entry->second.pop_back();
-      loop.cancel(last.expiry);
       if (last.connection->reusable()) good = std::move(last.connection);
     }
     if (entry != idle.end() && entry->second.empty()) idle.erase(entry);
@@ -230,9 +243,7 @@ struct HttpClient::Implementation {
   }
 
   void close_all() {
-    for (const auto& entry : idle) {
-      for (const Idle& kept : entry.second) loop.cancel(kept.expiry);
-    }
+    if (sweep) loop.cancel(*sweep);
     idle.clear();
     auto pending = std::exchange(calls, {});
     for (auto& entry : pending) {

@@ -89,10 +89,9 @@ void ClientConnection::connect(std::vector<SocketAddress> addresses, Millisecond
   connect_until_ = loop_.now() + at_most;
   done_ = std::move(done);
   // Not at once: a refusal by this very host may be known immediately.
-  connect_timer_ = loop_.after(Milliseconds{0}, [this] {
-    const auto keep = shared_from_this();
-    connect_timer_.reset();
-    try_next();
+  loop_.post([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self != nullptr && self->state_ == State::connecting) self->try_next();
   });
 }
 
@@ -174,7 +173,15 @@ void ClientConnection::exchange(std::string request, bool to_head, Done done) {
   answer_bytes_ = 0;
   in_.clear();
   reader_.emplace(ReaderLimits{limits::kAnswerHeaderBytesMax, limits::kAnswerBodyBytesMax}, to_head);
-  wait_for(WireResult::Kind::want_write);
+  // Nearly always it fits into the socket at once. What went wrong is found by `pump`, since nothing is told from here.
+  const WireResult result = wire_->write(out_.data(), out_.size());
+  if (result.kind == WireResult::Kind::ok) {
+    sent_any_ = true;
+    out_sent_ = result.bytes;
+  } else if (tls_ != nullptr && result.kind != WireResult::Kind::failed) {
+    sent_any_ = true;  // part of a record may be out
+  }
+  wait_for(out_sent_ == out_.size() ? WireResult::Kind::want_read : WireResult::Kind::want_write);
 }
 
 void ClientConnection::wait_for(WireResult::Kind kind) {

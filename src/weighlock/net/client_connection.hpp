@@ -40,6 +40,8 @@ class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
 
   void exchange(std::string request, bool to_head, Done done);
 
+  // Nothing is under way, and the last answer ended cleanly.
+  bool idle() const { return state_ == State::idle; }
   // Nothing is under way, the last answer ended cleanly, and the peer has neither closed nor sent anything since.
   bool reusable();
   // Calls `gone` when an idle connection stops being reusable.

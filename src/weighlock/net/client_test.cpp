@@ -293,6 +293,26 @@ TEST_F(HttpClientTest, connection_is_used_again_unless_a_fresh_one_is_asked_for)
   peer.join();
 }
 
+TEST_F(HttpClientTest, kept_connection_that_was_idle_for_too_long_is_not_used) {
+  const RawListener listener;
+  std::thread peer([&] {
+    RawSocket first = listener.accept();
+    for (int i = 0; i < 2; ++i) {
+      first.read_until("\r\n\r\n");
+      first.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst");
+    }
+    const RawSocket second = listener.accept();
+    second.read_until("{}");
+    second.send("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond");
+  });
+  const Url url = url_of(listener.port());
+  EXPECT_EQ("first", response_of(call(url, kGet)).body);
+  EXPECT_EQ("first", response_of(call(url, kGet, {.idle_at_most = 60s})).body);
+  std::this_thread::sleep_for(5ms);
+  EXPECT_EQ("second", response_of(call(url, kPost, {.idle_at_most = 1ms})).body);
+  peer.join();
+}
+
 TEST_F(HttpClientTest, connection_is_not_kept_after_connection_close_or_stray_bytes) {
   for (const char* answer : {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
                              "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 Forged\r\n\r\n",

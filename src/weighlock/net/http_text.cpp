@@ -71,23 +71,27 @@ std::string_view reason_phrase(int status) {
 bool is_framing(std::string_view name) {
   static constexpr std::array<std::string_view, 4> kFraming = {"content-length", "transfer-encoding", "connection",
                                                                "host"};
-  std::string lower(name);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return std::find(kFraming.begin(), kFraming.end(), lower) != kFraming.end();
+  const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
+  return std::any_of(kFraming.begin(), kFraming.end(), [&](std::string_view one) {
+    return std::equal(name.begin(), name.end(), one.begin(), one.end(), same);
+  });
 }
 
 // A value can't begin a header of its own.
-std::string without_controls(std::string_view value) {
-  std::string out(value);
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7f; }, ' ');
-  return out;
+void append_without_controls(std::string& out, std::string_view value) {
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += (byte < 0x20 && c != '\t') || byte == 0x7f ? ' ' : c;
+  }
 }
 
 void append_headers(std::string& out, const std::vector<HttpHeader>& headers) {
   for (const HttpHeader& h : headers) {
     if (is_framing(h.name)) continue;
-    fmt::format_to(std::back_inserter(out), "{}: {}\r\n", without_controls(h.name), without_controls(h.value));
+    append_without_controls(out, h.name);
+    out += ": ";
+    append_without_controls(out, h.value);
+    out += "\r\n";
   }
 }
 

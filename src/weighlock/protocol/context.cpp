@@ -35,6 +35,14 @@ std::string version_key(const VersionRef& version) {
   return fmt::format("{}/{}", version.lineage, version.version);
 }
 
+bool trusts_answers(const Update& update) {
+  return update.policy.evidence == Evidence::acknowledged;
+}
+
+bool may_read_briefly(const Update& update, const Target& target, const Worker& worker) {
+  return trusts_answers(update) && !target.read_whole && !worker.labels.empty();
+}
+
 Pair& Context::pair_of(const Update& update) {
   const auto it = state_.pairs.find(update.pair);
   WEIGHLOCK_CHECK(it != state_.pairs.end(), "an update outlives its pair");
@@ -94,36 +102,50 @@ void Context::cancel_all_timers(Update& update) {
   update.timers.clear();
 }
 
+void Context::record_intent(const std::string& pair, const Update* update, const std::string& worker,
+                            const Operation& operation, std::optional<CallId> call) {
+  json::object body{{"operation", std::string(name(operation.kind))}};
+  if (call) body["call"] = *call;
+  if (update) body["attempt"] = update->attempt;
+  if (!operation.label.empty()) body["label"] = operation.label;
+  if (!operation.directory.empty()) body["directory"] = operation.directory;
+  record(RecordKind::intent, pair, update ? update->id : UpdateId(), worker, std::move(body));
+}
+
+void Context::intend(const Update& update, Target& target, const Operation& operation) {
+  record_intent(update.pair, &update, target.worker, operation, std::nullopt);
+  target.intended.push_back(operation.kind);
+}
+
 void Context::call(Update& update, Target& target, Step step, Operation operation) {
   WEIGHLOCK_CHECK(!target.call, "a target waits for one call");
   target.step = step;
+  ++update.waiting;
   const bool unpaused = !target.paused && !target.was_paused;
-  target.call = send(worker_of(target), &update, unpaused, std::move(operation));
+  const auto intended = std::find(target.intended.begin(), target.intended.end(), operation.kind);
+  const bool intent_durable = intended != target.intended.end();
+  if (intent_durable) target.intended.erase(intended);
+  target.call = send(worker_of(target), &update, unpaused, std::move(operation), intent_durable);
 }
 
 void Context::call_between_updates(Worker& worker, Operation operation) {
-  worker.watch.call = send(worker, nullptr, false, std::move(operation));
+  worker.watch.call = send(worker, nullptr, false, std::move(operation), false);
 }
 
-CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operation operation) {
+CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operation operation, bool intent_durable) {
   WEIGHLOCK_CHECK(!worker.in_flight, "one operation at a time per worker");
   const CallId id = state_.next_id++;
   const UpdateId update_id = update ? update->id : UpdateId();
   worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
   state_.calls[id] = {update_id, worker.url};
-  if (changes_something(operation.kind)) {
-    json::object body{{"operation", std::string(name(operation.kind))}, {"call", id}};
-    if (update) body["attempt"] = update->attempt;
-    if (!operation.label.empty()) body["label"] = operation.label;
-    if (!operation.directory.empty()) body["directory"] = operation.directory;
-    record(RecordKind::intent, update ? update->pair : worker.pair, update_id, worker.url, std::move(body));
-  }
+  if (changes_something(operation.kind) && !intent_durable)
+    record_intent(update ? update->pair : worker.pair, update, worker.url, operation, id);
   if (operation.kind == OperationKind::pause) worker.paused_by_us = worker.pause_since_read = true;
   const bool writes_label = operation.kind == OperationKind::set_label ||
                             (operation.kind == OperationKind::load && traits_of(worker).load_sets_label);
   if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);
   if (writes_label) worker.labels.push_back(operation.label);
-  emit(Call{id, worker.url, worker.dialect, std::move(operation), update_id});
+  emit(Call{id, worker.url, worker.dialect, std::move(operation), update_id, intent_durable});
   return id;
 }
 
@@ -132,6 +154,7 @@ void Context::give_up(Target& target) {
   if (state_.adapter_calls.contains(*target.call)) return give_up_adapter_call(*this, target);
   Worker& worker = worker_of(target);
   WEIGHLOCK_CHECK(worker.in_flight && worker.in_flight->call == *target.call, "the target's call is the worker's call");
+  if (Update* update = find_update(state_.calls[*target.call].first)) --update->waiting;
   target.call.reset();
   set_aside(worker);
 }

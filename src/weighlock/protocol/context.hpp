@@ -15,6 +15,11 @@ bool changes_something(OperationKind kind);
 // Whether a barrier can tell that each of the worker's earlier calls has ended.
 bool can_barrier_all(const DialectTraits& traits, const Worker& worker);
 std::string version_key(const VersionRef& version);  // "lineage/version"
+// Evidence `acknowledged`: what an engine answers is all that is asked of it. No label before the load, no verify, and
+// brief readings. Its label is still read before the pause and after the resume.
+bool trusts_answers(const Update& update);
+// Whether the target's state may be read without the incarnation: a label that we wrote says as much of the process.
+bool may_read_briefly(const Update& update, const Target& target, const Worker& worker);
 
 class Context {
  public:
@@ -38,6 +43,9 @@ class Context {
   void cancel_timer(Update& update, std::string_view purpose);
   void cancel_all_timers(Update& update);
 
+  // Records the intent of an operation that will follow a call made in this step. The group is durable before that
+  // call is sent, so the operation needs no group, and no fsync, of its own.
+  void intend(const Update& update, Target& target, const Operation& operation);
   // Sends the operation and puts the target into `step`, which waits for its answer.
   void call(Update& update, Target& target, Step step, Operation operation);
   // The same outside of any update, for the watch: the answer comes to on_watch_call.
@@ -54,8 +62,10 @@ class Context {
   Cause cause(CauseCode code, std::string message) const { return Cause{code, std::move(message), now_}; }
 
  private:
-  CallId send(Worker& worker, const Update* update, bool unpaused, Operation operation);
+  CallId send(Worker& worker, const Update* update, bool unpaused, Operation operation, bool intent_durable);
   void set_aside(Worker& worker);
+  void record_intent(const std::string& pair, const Update* update, const std::string& worker,
+                     const Operation& operation, std::optional<CallId> call);
 
   State& state_;
   const Dialects& dialects_;

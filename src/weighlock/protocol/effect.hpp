@@ -24,6 +24,7 @@ struct Call {
   std::optional<DialectKind> dialect;
   Operation operation;
   UpdateId update;
+  bool intent_durable = false;  // it stood in an earlier group, so nothing is to be waited for
 };
 
 // The call's connection is closed by reset; no CallEnded follows. What it started may go on in the engine.

@@ -84,6 +84,7 @@ void finish_restoring(Context& context, Update& update) {
 
 void finish_if_done(Context& context, Update& update) {
   if (update.state != UpdateState::resuming && update.state != UpdateState::restoring) return;
+  if (update.waiting > 0) return;
   const bool done = std::all_of(update.targets.begin(), update.targets.end(),
                                 [](const auto& e) { return e.second.step == Step::done; });
   if (!done) return;

@@ -39,6 +39,7 @@ Fixture::Fixture() {
 }
 
 void Fixture::append(std::vector<Record> group, std::function<void()> durable) {
+  groups.push_back(group.size());
   records.insert(records.end(), group.begin(), group.end());
   const bool commits =
       std::any_of(group.begin(), group.end(), [](const Record& r) { return r.kind == RecordKind::commit; });

@@ -39,12 +39,14 @@ class Fixture : public Ports, public ::testing::Test {
   Instant now() const override { return now_; }
   void append(std::vector<Record> group, std::function<void()> durable) override;
   void perform(Effect effect) override;
+  void records_held() override { held = true; }
 
   void connect(int workers, int trainers = 2);
   static std::string url(int i) { return "http://worker" + std::to_string(i) + ":30000"; }
   static std::string trainer(int i) { return "http://trainer" + std::to_string(i) + ":9000"; }
   UpdateId request(std::int64_t version, Policy policy = {}, std::string key = "");
   void post(EventBody body) { driver_->post(std::move(body)), settle(); }
+  void flush() { driver_->flush(); }
   void settle();                  // until nothing is left to answer
   void advance(Milliseconds by);  // fires timers on the way
   void script(int worker, OperationKind kind, Outcome outcome, int times = 1);
@@ -66,6 +68,8 @@ class Fixture : public Ports, public ::testing::Test {
   SealedVersion sealed{1000, 10, false, true, false, true, "", "d1", true};
   std::optional<Error> seal_error;
   std::vector<Record> records;
+  std::vector<std::size_t> groups;  // the size of each
+  bool held = false;
   std::vector<Reply> replies;
   std::vector<UpdateId> ended;
   std::vector<Discard> discards;

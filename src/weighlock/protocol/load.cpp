@@ -35,10 +35,10 @@ struct Tally {
   int lost = 0;
   int verified = 0;  // members
   int pending = 0;   // members without a verdict
-  bool batch_judged = true;
+  int unjudged = 0;  // of the batch
+  int unloaded = 0;  // of all: not loaded yet, or not flushed
   bool batch_launched = true;
   bool batch_failed = false;  // one of the batch isn't verified
-  bool anyone_running = false;
 };
 
 Tally tally(const Update& update) {
@@ -52,20 +52,18 @@ Tally tally(const Update& update) {
       t.verified += target.verdict == Verdict::verified ? 1 : 0;
       t.pending += pending ? 1 : 0;
     }
-    t.anyone_running = t.anyone_running || in_pipeline(target.step);
+    t.unloaded += before_verify(target.step) || (target.included && target.step == Step::paused) ? 1 : 0;
     if (target.batch != update.batch) continue;
-    if (pending) t.batch_judged = false;
+    t.unjudged += pending ? 1 : 0;
     if (pending && target.step == Step::paused) t.batch_launched = false;
     if (!pending && target.verdict != Verdict::verified) t.batch_failed = true;
   }
   return t;
 }
 
-Operation label_operation(std::string label) {
-  Operation operation;
-  operation.kind = OperationKind::set_label;
-  operation.label = std::move(label);
-  return operation;
+// In mode `keep` requests hold their blocks over the switch: what may be flushed is flushed after the resume.
+bool flushes_after_load(const Update& update, const DialectTraits& traits) {
+  return !traits.load_flushes && update.policy.pause_mode != PauseMode::keep;
 }
 
 void send_load(Context& context, Update& update, Target& target) {
@@ -73,21 +71,23 @@ void send_load(Context& context, Update& update, Target& target) {
   target.load_sent = true;
   target.load_started = context.now();
   context.set_worker(worker, WorkerState::loading, worker.cause);
-  Operation operation;
-  operation.kind = OperationKind::load;
-  operation.directory = update.version.directory;
-  operation.label = update.version.label;
-  operation.pause_mode = update.policy.pause_mode;
-  context.call(update, target, Step::loading, std::move(operation));
+  context.call(update, target, Step::loading, load_operation(update));
 }
 
+// The steps that follow in the worker's pipeline are recorded with its first one.
 void launch_one(Context& context, Update& update, Target& target) {
   if (target.adapter) return launch_adapter(context, update, target);
+  const DialectTraits& traits = context.traits_of(context.worker_of(target));
   target.tries = 0;
-  if (update.policy.pause == PauseOwner::never)
-    return send_load(context, update, target);  // live traffic would show the label
-  target.label_changed = true;
-  context.call(update, target, Step::labelling, label_operation("loading:" + update.id));
+  if (update.policy.pause == PauseOwner::never || trusts_answers(update)) {
+    send_load(context, update, target);  // live traffic would show the label
+  } else {
+    target.label_changed = true;
+    context.call(update, target, Step::labelling, label_operation("loading:" + update.id));
+    context.intend(update, target, load_operation(update));
+  }
+  if (!traits.load_sets_label) context.intend(update, target, label_operation(update.version.label));
+  if (flushes_after_load(update, traits)) context.intend(update, target, flush_operation(update));
 }
 
 void launch(Context& context, Update& update) {
@@ -102,17 +102,48 @@ void launch(Context& context, Update& update) {
 }
 
 // Nobody loads any more, and nobody waits for a turn to: from here on it is the time to verify that counts.
-void enter_verifying(Context& context, Update& update) {
-  const bool loading = std::any_of(update.targets.begin(), update.targets.end(), [](const auto& e) {
-    return before_verify(e.second.step) || (e.second.included && e.second.step == Step::paused);
-  });
-  if (loading || update.state != UpdateState::loading) return;
+void enter_verifying(Context& context, Update& update, int unloaded) {
+  if (unloaded > 0 || update.state != UpdateState::loading) return;
   context.set_state(update, UpdateState::verifying);
   context.cancel_timer(update, "load");
   context.start_timer(update, "verify", update.policy.deadlines.verify);
 }
 
+// What follows from the decisions that are due; below.
+void evaluate(Context& context, Update& update);
+
+// Most verdicts only count down. All targets are looked at when one decides something: once for each of a thousand
+// would be a million looks.
+void count_verified(Context& context, Update& update, const Target& target) {
+  Update::Countdown& left = update.countdown;
+  --left.unjudged;
+  if (target.role == Role::member && left.until_quorum > 0) --left.until_quorum;
+  if (left.unjudged == 0 || left.until_quorum == 0 || update.policy.load_window > 0) evaluate(context, update);
+}
+
+void judge_verified(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  target.step = Step::judged;
+  target.intended.clear();
+  target.verdict = Verdict::verified;
+  target.evidence = outcome.evidence;
+  target.vacuous = outcome.vacuous;
+  target.switched_at = context.now();
+  target.cause.reset();
+  worker.version = update.version;
+  worker.evidence = outcome.evidence;
+  context.set_worker(worker, WorkerState::verified);
+  count_verified(context, update, target);
+}
+
 void send_verify(Context& context, Update& update, Target& target) {
+  if (before_verify(target.step)) --update.countdown.unloaded;
+  if (trusts_answers(update)) {
+    Outcome acknowledged;
+    acknowledged.kind = OutcomeKind::ok;
+    acknowledged.evidence = Evidence::acknowledged;
+    return judge_verified(context, update, target, acknowledged);
+  }
   const Worker& worker = context.worker_of(target);
   const Evidence best = context.traits_of(worker).evidence_best;
   Operation operation;
@@ -122,22 +153,18 @@ void send_verify(Context& context, Update& update, Target& target) {
   const Evidence asked = update.policy.evidence.value_or(best);
   operation.evidence = update.sealed && update.sealed->blind ? Evidence::label : std::min(asked, best);
   context.call(update, target, Step::verifying, std::move(operation));
-  enter_verifying(context, update);
+  enter_verifying(context, update, update.countdown.unloaded);
 }
 
 void send_flush(Context& context, Update& update, Target& target) {
-  Operation operation;
-  operation.kind = OperationKind::flush;
-  operation.pause_mode = update.policy.pause_mode;
-  context.call(update, target, Step::flushing, std::move(operation));
+  if (!before_verify(target.step)) ++update.countdown.unloaded;  // after a foreign continue
+  context.call(update, target, Step::flushing, flush_operation(update));
 }
 
-// In mode `keep` requests hold their blocks over the switch: what may be flushed is flushed after the resume.
 void after_label(Context& context, Update& update, Target& target) {
   target.tries = 0;
-  const bool needs_flush =
-      !context.traits_of(context.worker_of(target)).load_flushes && update.policy.pause_mode != PauseMode::keep;
-  if (needs_flush) return send_flush(context, update, target);
+  if (flushes_after_load(update, context.traits_of(context.worker_of(target))))
+    return send_flush(context, update, target);
   send_verify(context, update, target);
 }
 
@@ -145,23 +172,11 @@ void judge(Context& context, Target& target, Verdict verdict, CauseCode code, st
   if (target.adapter) return judge_adapter(context, target, verdict, code, std::move(text));
   Worker& worker = context.worker_of(target);
   target.step = Step::judged;
+  target.intended.clear();
   target.verdict = verdict;
   target.cause = context.cause(code, std::move(text));
   if (verdict == Verdict::torn) context.set_worker(worker, WorkerState::torn);
   if (verdict == Verdict::unknown) context.set_worker(worker, WorkerState::unknown);
-}
-
-void judge_verified(Context& context, Update& update, Target& target, const Outcome& outcome) {
-  Worker& worker = context.worker_of(target);
-  target.step = Step::judged;
-  target.verdict = Verdict::verified;
-  target.evidence = outcome.evidence;
-  target.vacuous = outcome.vacuous;
-  target.switched_at = context.now();
-  target.cause.reset();
-  worker.version = update.version;
-  worker.evidence = outcome.evidence;
-  context.set_worker(worker, WorkerState::verified);
 }
 
 void lose_before_load(Context& context, Target& target, Verdict verdict, CauseCode code, std::string text) {
@@ -185,17 +200,19 @@ void evaluate(Context& context, Update& update) {
   const bool is_canary = update.batch + 1 < update.batches;
   if (is_canary && t.batch_failed)
     return fail(ErrorCode::canary_failed, "load: a canary was not verified; no other worker was loaded");
-  launch(context, update);  // only when nothing speaks against it
-  t = tally(update);
-  if (t.batch_judged && is_canary) {
+  if (!t.batch_launched) {
+    launch(context, update);  // only when nothing speaks against it
+    t = tally(update);
+  }
+  if (t.unjudged == 0 && is_canary) {
     ++update.batch;
     context.set_state(update, UpdateState::loading);
     context.cancel_timer(update, "verify");
     context.start_timer(update, "load", update.policy.deadlines.load);
     return evaluate(context, update);
   }
-  if (t.batch_judged) return begin_commit(context, update);
-  enter_verifying(context, update);
+  if (t.unjudged == 0) return begin_commit(context, update);
+  enter_verifying(context, update, t.unloaded);
   if (!is_canary && t.batch_launched && t.verified >= needed && !update.quorum_reached) {
     update.quorum_reached = true;
     std::vector<std::int64_t> times;
@@ -207,6 +224,8 @@ void evaluate(Context& context, Update& update) {
         static_cast<std::int64_t>(update.policy.straggler * static_cast<double>(times[times.size() / 2]))};
     context.start_timer(update, "straggler", std::max(update.policy.straggler_min, patience));
   }
+  const bool quorum_decides = !is_canary && t.batch_launched && !update.quorum_reached;
+  update.countdown = {t.unjudged, t.unloaded, quorum_decides ? needed - t.verified : -1};
 }
 
 void retry_later(Context& context, Update& update, Target& target) {
@@ -215,8 +234,8 @@ void retry_later(Context& context, Update& update, Target& target) {
 
 void on_labelled(Context& context, Update& update, Target& target, const Outcome& outcome) {
   if (outcome.ok()) return send_load(context, update, target);
-  if (outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent) target.label_changed = false;
   const bool lost = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
+  if (lost) target.label_changed = false;
   lose_before_load(context, target, lost ? Verdict::untouched : Verdict::unknown,
                    outcome.kind == OutcomeKind::not_sent ? CauseCode::unreachable : CauseCode::label_failed,
                    fmt::format("label: {}", outcome.text));
@@ -233,8 +252,8 @@ void on_loaded(Context& context, Update& update, Target& target, const Outcome& 
       target.load_took = context.now() - target.load_started;
       context.set_worker(context.worker_of(target), WorkerState::loaded, context.worker_of(target).cause);
       if (mutant(Mutant::acknowledged_is_success)) {
-        judge_verified(context, update, target, outcome);
-        break;
+        --update.countdown.unloaded;
+        return judge_verified(context, update, target, outcome);
       }
       if (traits.load_sets_label) return after_label(context, update, target);
       return context.call(update, target, Step::labelling_version, label_operation(update.version.label));
@@ -303,7 +322,7 @@ void on_verified(Context& context, Update& update, Target& target, const Outcome
   } else if (outcome.ok() && outcome.reading) {
     const bool running = !outcome.reading->paused && update.policy.pause == PauseOwner::gateway;
     if (running && target.repauses < kRepausesMax) return pause_again(context, update, target);
-    judge_verified(context, update, target, outcome);
+    return judge_verified(context, update, target, outcome);
   } else if (outcome.kind == OutcomeKind::mismatch) {
     judge(context, target, Verdict::torn, CauseCode::verify_failed, fmt::format("verify: {}", outcome.text));
   } else if (outcome.kind == OutcomeKind::not_sent) {
@@ -326,25 +345,6 @@ void on_repaused(Context& context, Update& update, Target& target, const Outcome
   judge(context, target, outcome.kind == OutcomeKind::unknown ? Verdict::unknown : Verdict::loaded,
         CauseCode::pause_failed, fmt::format("pause (it was continued by another): {}", outcome.text));
   evaluate(context, update);
-}
-
-void assign_batches(Context& context, Update& update) {
-  int canary = update.policy.canary;
-  const bool incomparable = !update.sealed || !update.sealed->compared || update.sealed->layout_changed;
-  if (incomparable && !is_lora(context, update)) canary = std::max(canary, 1);
-  std::map<DialectKind, int> taken;
-  bool any_left = false;
-  for (const Role role : {Role::member, Role::extra}) {
-    for (auto& [url, target] : update.targets) {
-      if (!target.included) target.batch = -1;  // left out: no part of any batch
-      if (!target.included || target.role != role) continue;
-      int& count = taken[*context.worker_of(target).dialect];
-      target.batch = canary == 0 || (role == Role::member && count < canary) ? 0 : 1;
-      count += target.batch == 0 ? 1 : 0;
-      any_left = any_left || target.batch == 1;
-    }
-  }
-  update.batches = any_left ? 2 : 1;
 }
 
 }  // namespace

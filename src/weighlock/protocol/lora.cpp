@@ -64,6 +64,7 @@ void call_adapter(Context& context, Update& update, Target& target, Step step, O
   const CallId id = state.next_id++;
   target.step = step;
   target.call = id;
+  ++update.waiting;
   state.adapter_calls[id] = AdapterCall{update.pair, target.worker, update.id, operation.kind, operation.adapter};
   if (changes_something(operation.kind)) {
     WEIGHLOCK_CHECK(worker.locked_by == update.id, "an engine's adapters are changed under its lock");
@@ -84,6 +85,7 @@ void give_up_adapter_call(Context& context, Target& target) {
   const AdapterCall& call = node.mapped();
   context.emit(Cancel{node.key()});
   target.call.reset();
+  if (Update* update = context.find_update(call.update)) --update->waiting;
   const auto pair = context.state().pairs.find(call.pair);
   if (pair != context.state().pairs.end() && changes_something(call.kind))
     note_doubt(pair->second.adapters[call.worker], call.adapter);
@@ -109,6 +111,7 @@ bool on_adapter_call_ended(Context& context, const CallEnded& event) {
   const auto target = update->targets.find(call.worker);
   if (target == update->targets.end() || target->second.call != event.call) return true;
   target->second.call.reset();
+  --update->waiting;
   route(context, *update, target->second, call.kind, event.outcome);
   return true;
 }

@@ -139,6 +139,7 @@ void on_call_ended(Context& context, const CallEnded& event) {
   const auto target = update->targets.find(url);
   if (target == update->targets.end() || target->second.call != event.call) return;
   target->second.call.reset();
+  --update->waiting;
   route(context, *update, target->second, call.kind, event.outcome);
 }
 

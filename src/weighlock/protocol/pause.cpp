@@ -124,6 +124,7 @@ void pause_all(Context& context, Update& update) {
 }
 
 void pausing_ended(Context& context, Update& update) {
+  if (update.waiting > 0) return;
   int members = 0;
   int lost = 0;
   bool anyone = false;

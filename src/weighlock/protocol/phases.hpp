@@ -5,6 +5,8 @@
 //   prepare.cpp    PREPARING: save, seal
 //   survey.cpp     reading the workers; what a reading means for the registry
 //   pause.cpp      PAUSING: targets, members, pauses
+//   operations.cpp what is asked of a worker on the way
+//   batches.cpp    who loads first
 //   load.cpp       LOADING, VERIFYING: batches, one pipeline per worker, the decision
 //   commit.cpp     COMMITTING, RESUMING
 //   restore.cpp    RESTORING
@@ -65,6 +67,14 @@ void begin_pausing(Context& context, Update& update);
 void pausing_survey_done(Context& context, Update& update);
 void on_pausing_call(Context& context, Update& update, Target& target, const Outcome& outcome);
 void on_pause_timer(Context& context, Update& update);
+
+// operations.cpp
+Operation label_operation(std::string label);
+Operation load_operation(const Update& update);
+Operation flush_operation(const Update& update);
+
+// batches.cpp
+void assign_batches(Context& context, Update& update);
 
 // load.cpp
 void begin_loading(Context& context, Update& update);

@@ -22,6 +22,7 @@ constexpr int kChecksPaused =
 void send_resume(Context& context, Update& update, Target& target) {
   Operation operation;
   operation.kind = OperationKind::resume;
+  operation.brief = may_read_briefly(update, target, context.worker_of(target));
   target.resume_sent = true;
   context.call(update, target, Step::resuming, std::move(operation));
 }
@@ -29,6 +30,7 @@ void send_resume(Context& context, Update& update, Target& target) {
 void send_check(Context& context, Update& update, Target& target) {
   Operation operation;
   operation.kind = OperationKind::read_state;
+  operation.brief = may_read_briefly(update, target, context.worker_of(target));
   context.call(update, target, Step::checking, std::move(operation));
 }
 
@@ -79,6 +81,10 @@ void on_checked(Context& context, Update& update, Target& target, const Outcome&
       target.cause = context.cause(CauseCode::resume_failed, fmt::format("read after resume: {}", outcome.text));
     return wait_and_retry(context, update, target);
   }
+  if (may_read_briefly(update, target, worker) && !label_is_ours(worker, outcome.reading->label)) {
+    target.read_whole = true;
+    return send_check(context, update, target);
+  }
   if (observe(context, worker, *outcome.reading)) {
     target.paused = outcome.reading->paused;
     target.verdict = Verdict::unknown;
@@ -109,6 +115,7 @@ void on_resumed(Context& context, Update& update, Target& target, const Outcome&
   target.resumed_at = context.now();
   if (target.cause && target.cause->code == CauseCode::resume_failed) target.cause.reset();  // why it was healed stays
   target.tries = 0;
+  if (outcome.reading) return on_checked(context, update, target, outcome);
   send_check(context, update, target);
 }
 

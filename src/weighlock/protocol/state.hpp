@@ -128,10 +128,12 @@ struct Target {
   std::optional<Cause> cause;
   std::optional<VersionRef> goal;  // what a heal brings it to
   int repauses = 0;
-  int tries = 0;           // of the present step, where it may be repeated
-  bool caught_up = false;  // the one catch-up was tried
-  bool reached = false;    // the survey's read was answered
+  int tries = 0;            // of the present step, where it may be repeated
+  bool caught_up = false;   // the one catch-up was tried
+  bool reached = false;     // the survey's read was answered
+  bool read_whole = false;  // a brief reading left a doubt: from now on readings are whole
   std::optional<CallId> call;
+  std::vector<OperationKind> intended;  // steps of its pipeline that were recorded when it began
   Instant load_started;
   std::optional<Milliseconds> load_took;
   std::optional<Instant> paused_at;
@@ -187,6 +189,13 @@ struct Update {
   int batch = 0;  // the batch that loads now
   int batches = 1;
   bool quorum_reached = false;
+  int waiting = 0;  // targets with a call under way: while there are any, no phase that waits for all is over
+  // What the last look at all targets left to count down (load.cpp).
+  struct Countdown {
+    int unjudged = 0;       // of the batch
+    int unloaded = 0;       // targets that aren't being verified yet
+    int until_quorum = -1;  // verdicts that still decide something; -1: none
+  } countdown;
 
   // Waits for workers that another pair's update holds; nothing was done to its own yet.
   bool waits_for_locks = false;

@@ -10,6 +10,7 @@ namespace weighlock::protocol {
 namespace {
 
 void survey_ended(Context& context, Update& update) {
+  if (update.waiting > 0) return;
   for (const auto& [url, target] : update.targets) {
     if (target.step == Step::surveying) return;
   }
@@ -51,7 +52,9 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
 void read_worker(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   yield_watch(context, worker);
-  context.call(update, target, Step::surveying, next_reading(context, worker));
+  Operation reading = next_reading(context, worker);
+  reading.brief = reading.kind == OperationKind::read_state && may_read_briefly(update, target, worker);
+  context.call(update, target, Step::surveying, std::move(reading));
 }
 
 Operation next_reading(Context& context, Worker& worker) {
@@ -114,6 +117,12 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
     return;
   }
   if (outcome.ok() && kind == OperationKind::identify && worker.dialect) {
+    read_worker(context, update, target);
+    return;
+  }
+  const bool was_brief = kind == OperationKind::read_state && may_read_briefly(update, target, worker);
+  if (outcome.ok() && outcome.reading && was_brief && !label_is_ours(worker, outcome.reading->label)) {
+    target.read_whole = true;
     read_worker(context, update, target);
     return;
   }

@@ -7,6 +7,9 @@
 
 namespace weighlock {
 
+class Poller;
+
 boost::asio::io_context& io_context_of(Loop& loop);
+Poller& poller_of(Loop& loop);
 
 }  // namespace weighlock

@@ -7,11 +7,15 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <csignal>
+#include <map>
+#include <optional>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "weighlock/core/check.hpp"
 #include "weighlock/runtime/asio_loop.hpp"
+#include "weighlock/runtime/poller.hpp"
 
 namespace weighlock {
 
@@ -20,8 +24,15 @@ namespace asio = boost::asio;
 struct Loop::Implementation {
   // The hint says that one thread runs the context; posts from other threads stay safe.
   asio::io_context context{1};
-  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  std::unordered_map<TimerId, asio::steady_timer> timers;
+  using Time = std::chrono::steady_clock::time_point;
+
+  Poller poller{context};
+  Time start = std::chrono::steady_clock::now();
+  // All timers wait behind one of Asio's: each call of the gateway has a few, and nearly all are cancelled.
+  std::map<std::pair<Time, TimerId>, std::function<void()>> timers;
+  std::unordered_map<TimerId, Time> due;
+  asio::steady_timer earliest{context};
+  std::optional<Time> armed_for;
   TimerId next_timer = 1;
   std::unique_ptr<asio::signal_set> signals;
   std::function<void(int)> signal_handler;
@@ -31,6 +42,31 @@ struct Loop::Implementation {
     const std::thread::id running = runner.load();
     WEIGHLOCK_CHECK(running == std::thread::id{} || running == std::this_thread::get_id(),
                     "a Loop is used from its own thread only");
+  }
+
+  void arm() {
+    if (timers.empty()) {
+      if (std::exchange(armed_for, std::nullopt)) earliest.cancel();
+      return;
+    }
+    const Time next = timers.begin()->first.first;
+    if (armed_for && *armed_for <= next) return;  // a wake-up for one that was cancelled does no harm
+    armed_for = next;
+    earliest.expires_at(next);
+    earliest.async_wait([this](const boost::system::error_code& failed) {
+      if (!failed) fire();
+    });
+  }
+
+  void fire() {
+    armed_for.reset();
+    const Time now = std::chrono::steady_clock::now();
+    while (!timers.empty() && timers.begin()->first.first <= now && !context.stopped()) {
+      auto node = timers.extract(timers.begin());
+      due.erase(node.key().second);
+      node.mapped()();
+    }
+    arm();
   }
 
   void wait_for_signal() {
@@ -73,19 +109,19 @@ Instant Loop::now() const {
 Loop::TimerId Loop::after(Milliseconds delay, std::function<void()> work) {
   implementation_->check_thread();
   const TimerId id = implementation_->next_timer++;
-  auto& timer = implementation_->timers.try_emplace(id, implementation_->context, delay).first->second;
-  timer.async_wait(
-      [state = implementation_.get(), id, work = std::move(work)](const boost::system::error_code& failed) {
-        // The map decides, not the code: a timer may be cancelled after it expired and before this runs.
-        if (failed || state->timers.erase(id) == 0) return;
-        work();
-      });
+  const Implementation::Time due = std::chrono::steady_clock::now() + delay;
+  implementation_->due[id] = due;
+  implementation_->timers.emplace(std::pair{due, id}, std::move(work));
+  implementation_->arm();
   return id;
 }
 
 void Loop::cancel(TimerId id) {
   implementation_->check_thread();
-  implementation_->timers.erase(id);
+  const auto node = implementation_->due.extract(id);
+  if (node.empty()) return;
+  implementation_->timers.erase({node.mapped(), id});
+  if (implementation_->timers.empty()) implementation_->arm();
 }
 
 void Loop::on_signal(std::function<void(int)> handler) {
@@ -98,6 +134,10 @@ void Loop::on_signal(std::function<void(int)> handler) {
 
 asio::io_context& io_context_of(Loop& loop) {
   return loop.implementation().context;
+}
+
+Poller& poller_of(Loop& loop) {
+  return loop.implementation().poller;
 }
 
 }  // namespace weighlock

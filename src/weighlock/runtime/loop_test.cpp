@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -148,6 +149,41 @@ TEST(Watch, closed_watch_is_silent) {
   loop.run();
   EXPECT_FALSE(ran);
   ::close(pipe[0]);
+}
+
+TEST(Watch, both_directions_are_told_apart) {
+  Loop loop;
+  int pair[2];
+  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair));
+  Watch watch(loop, pair[0]);
+  std::string order;
+  watch.when_readable([&] { order += 'r'; });
+  watch.when_writable([&] { order += 'w'; });
+  loop.after(Milliseconds{5}, [&] { EXPECT_EQ(1, ::write(pair[1], "a", 1)); });
+  loop.run();
+  EXPECT_EQ("wr", order);
+  ::close(pair[1]);
+}
+
+TEST(Watch, end_that_comes_while_nobody_waits_is_told_to_who_waits_next) {
+  Loop loop;
+  int pair[2];
+  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair));
+  Watch watch(loop, pair[0]);
+  bool told = false;
+  watch.when_writable([&] { ::close(pair[1]); });
+  loop.after(Milliseconds{5}, [&] { watch.when_readable([&] { told = true; }); });
+  loop.run();
+  EXPECT_TRUE(told);
+}
+
+TEST(Loop, a_timer_that_was_cancelled_keeps_no_loop_running) {
+  Loop loop;
+  const Loop::TimerId far = loop.after(Milliseconds{60'000}, [] { FAIL(); });
+  loop.after(Milliseconds{1}, [&] { loop.cancel(far); });
+  const auto began = std::chrono::steady_clock::now();
+  loop.run();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds{30});
 }
 
 }  // namespace weighlock

@@ -152,6 +152,7 @@ std::string Fleet::change_pause(const Request& request, Worker& worker, bool pau
     const auto window = request.received - worker.paused_at;
     if (window > worker.longest_window) {
       worker.longest_window = window;
+      worker.window_began = worker.paused_at;
       worker.own_in_it = worker.own;
     }
   }
@@ -251,6 +252,8 @@ json::object Fleet::statistics() const {
           {"connections", server_.accepted() - accepted_before_},
           {"in_flight_max", in_flight_max_},
           {"longest_pause_s", worst ? seconds(worst->longest_window) : 0},
+          {"pause_began_s", worst ? seconds(worst->window_began.time_since_epoch()) : 0},
+          {"pause_ended_s", worst ? seconds((worst->window_began + worst->longest_window).time_since_epoch()) : 0},
           {"slowest_own_s", seconds(slowest)},
           {"still_paused", paused},
           {"cpu_s", cpu(usage.ru_utime) + cpu(usage.ru_stime)}};

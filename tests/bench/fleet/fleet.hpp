@@ -31,6 +31,7 @@ class Fleet {
     Clock::time_point paused_at{};
     std::chrono::nanoseconds own{0};
     std::chrono::nanoseconds longest_window{0};
+    Clock::time_point window_began{};
     std::chrono::nanoseconds own_in_it{0};
   };
   struct Route {

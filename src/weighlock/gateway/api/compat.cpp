@@ -94,11 +94,11 @@ std::optional<HttpResponse> refuse_connect(const ConnectBody& body) {
 std::optional<FieldError> read_lora(const ConnectBody& body, PairSpec& spec) {
   if (!body.use_lora) return std::nullopt;
   if (auto failure = check_lora_name(body.lora_name, "lora_name")) return failure;
-  if (body.lora_keep_versions < 0)
+  if (body.lora_keep_versions < 0 || body.lora_keep_versions > limits::kAdapterWindowMax)
     return FieldError{"lora_keep_versions",
                       Error{ErrorCode::invalid_argument,
-                            fmt::format("lora_keep_versions: must be 0 (all versions stay loaded) or more, not {}",
-                                        body.lora_keep_versions)}};
+                            fmt::format("lora_keep_versions: must be 0 (all versions stay loaded) to {}, not {}",
+                                        limits::kAdapterWindowMax, body.lora_keep_versions)}};
   spec.lora = LoraSpec{body.lora_name, body.lora_keep_versions};
   return std::nullopt;
 }

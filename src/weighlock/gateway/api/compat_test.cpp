@@ -2,6 +2,7 @@
 // on purpose says why.
 #include <fmt/format.h>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/gateway/gateway_fixture.hpp"
 
 namespace weighlock::test {
@@ -183,6 +184,7 @@ TEST_F(CompatTest, connect_takes_the_fields_of_lora_and_the_pair_shows_them) {
   EXPECT_EQ(call("POST", "/connect", body).body, R"({"pair_name":"actor"})");
   EXPECT_EQ(json::serialize(call("GET", "/v1/pairs/actor").json().at("lora")), R"({"name":"policy","keep":2})");
   // Without use_lora the others are idle words, as in the Python gateway.
+  ASSERT_EQ(call("POST", "/disconnect", {{"pair_name", "actor"}}).status, 200);
   body["use_lora"] = false;
   body["lora_name"] = "a/b";
   EXPECT_EQ(call("POST", "/connect", body).status, 200);
@@ -190,9 +192,12 @@ TEST_F(CompatTest, connect_takes_the_fields_of_lora_and_the_pair_shows_them) {
   body["use_lora"] = true;
   EXPECT_EQ(call("POST", "/connect", body).json().at("error").as_string(), "lora_name: must not contain '/'");
   body["lora_name"] = "policy";
-  body["lora_keep_versions"] = -1;
-  EXPECT_EQ(call("POST", "/connect", body).json().at("error").as_string(),
-            "lora_keep_versions: must be 0 (all versions stay loaded) or more, not -1");
+  for (const std::int64_t keep : {std::int64_t{-1}, limits::kAdapterWindowMax + 1}) {
+    body["lora_keep_versions"] = keep;
+    EXPECT_EQ(call("POST", "/connect", body).json().at("error").as_string(),
+              fmt::format("lora_keep_versions: must be 0 (all versions stay loaded) to {}, not {}",
+                          limits::kAdapterWindowMax, keep));
+  }
 }
 
 TEST_F(CompatTest, a_native_pair_shows_its_lora) {

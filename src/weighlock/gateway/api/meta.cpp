@@ -78,10 +78,13 @@ void put_value(ApiContext& context, RouteRequest request, Responder responder) {
   std::optional<HttpResponse> stranger = refuse_stranger(context, request.http);
   if (stranger && request.http.body.size() > kJudgedForStrangersBytesMax)
     return responder.respond(*std::move(stranger));
+  const std::size_t bytes = request.http.body.size();
+  if (Status room = context.meta.hold(bytes); !room) return responder.respond(full_answer(room.error()));
   const auto read = std::make_shared<ReadValue>();
-  auto store = [&context, alive = std::weak_ptr(context.alive), read, stranger = std::move(stranger),
+  auto store = [&context, alive = std::weak_ptr(context.alive), bytes, read, stranger = std::move(stranger),
                 responder = std::move(responder), pair = request.parameter("pair"), key = request.parameter("key")] {
     if (alive.expired()) return;
+    context.meta.let_go(bytes);
     if (read->refusal) return responder.respond(*std::move(read->refusal));
     if (stranger) return responder.respond(*stranger);
     if (Status done = context.meta.put(pair, key, std::move(read->answer)); !done)

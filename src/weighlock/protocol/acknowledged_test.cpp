@@ -1,0 +1,84 @@
+// Evidence `acknowledged`: an update asks no more than is needed, and knows as much of who serves.
+#include "weighlock/protocol/fixture_test.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using K = OperationKind;
+
+class AcknowledgedTest : public Fixture {
+ public:
+  AcknowledgedTest() { policy.evidence = Evidence::acknowledged; }
+  Policy policy;
+};
+
+TEST_F(AcknowledgedTest, each_worker_is_read_paused_loaded_and_resumed_and_nothing_else) {
+  connect(3);
+  request(1, policy);
+  for (int i = 0; i < 3; ++i) engine(i).operations.clear();
+  const UpdateId id = request(2, policy);
+  ASSERT_EQ(update(id).state, UpdateState::succeeded);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(engine(i).operations, (std::vector<K>{K::read_state, K::pause, K::load, K::resume}));
+    EXPECT_EQ(worker(i).state, WorkerState::ready);
+    EXPECT_EQ(worker(i).evidence, Evidence::acknowledged);
+    EXPECT_EQ(update(id).targets.at(url(i)).verdict, Verdict::verified);
+  }
+}
+
+TEST_F(AcknowledgedTest, an_engine_whose_load_sets_no_label_gets_one_and_is_flushed) {
+  connect(1);
+  engine(0).dialect = DialectKind::vllm;
+  request(1, policy);
+  engine(0).operations.clear();
+  const UpdateId id = request(2, policy);
+  ASSERT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(engine(0).operations,
+            (std::vector<K>{K::read_state, K::pause, K::load, K::set_label, K::flush, K::resume}));
+  EXPECT_EQ(engine(0).label, "2");
+}
+
+TEST_F(AcknowledgedTest, a_worker_that_restarted_between_updates_is_known_by_its_label) {
+  connect(2);
+  request(1, policy);
+  restart(1);
+  engine(1).operations.clear();
+  const UpdateId id = request(2, policy);
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(worker(1).incarnation, engine(1).incarnation);
+  EXPECT_EQ(update(id).targets.at(url(1)).role, Role::extra);
+  EXPECT_EQ(count(1, K::read_state), 2) << "the brief reading left a doubt, the whole one ended it";
+}
+
+TEST_F(AcknowledgedTest, a_process_that_did_not_load_is_never_ready) {
+  connect(3);
+  request(1, policy);
+  Outcome resumed;
+  resumed.kind = OutcomeKind::ok;
+  resumed.reading = StateReading{"", "default", false, "/models/start"};
+  script(2, K::resume, resumed);
+  silence(2, K::load);
+  const UpdateId id = request(2, policy);
+  restart(2);
+  Outcome loaded;
+  loaded.kind = OutcomeKind::ok;
+  answer_silenced(2, loaded);  // of the old process
+  EXPECT_EQ(update(id).state, UpdateState::degraded);
+  EXPECT_EQ(worker(2).state, WorkerState::quarantined);
+  ASSERT_TRUE(worker(2).cause);
+  EXPECT_EQ(worker(2).cause->code, CauseCode::restarted);
+}
+
+TEST_F(AcknowledgedTest, failed_loads_still_cost_the_quorum) {
+  connect(3);
+  request(1, policy);
+  script(0, K::load, failed(OutcomeKind::touched, "half"));
+  script(1, K::load, failed(OutcomeKind::touched, "half"));
+  const UpdateId id = request(2, policy);
+  EXPECT_EQ(update(id).state, UpdateState::rolled_back);
+  EXPECT_EQ(update(id).error->code, ErrorCode::quorum_lost);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(worker(i).version->version, 1);
+}
+
+}  // namespace
+}  // namespace weighlock::protocol

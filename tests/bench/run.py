@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Measures our gateway beside AReaL's, in one run, alternating, and says whether the wanted figures hold.
+
+    run.py                       everything; exits 1 when a wanted figure is missed
+    run.py --only update,start   some of: update, load, saves, metadata
+    run.py --smoke               ours alone, eight workers, no figures: that all of it still runs
+
+Medians over all repetitions; the spread is the lowest and highest. CPU is that of the gateway's process, in the kernel too.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+import scenarios
+from processes import HERE
+
+MANY, FEW = 1000, 64
+READERS, PEER_READERS, VALUE_MB = 72, 4, 37  # the peer takes 3 s of CPU for each reader
+
+
+class Figure:
+    """One row: our values and the peer's; `wanted` is a limit on ours, or on ours divided by the peer's."""
+
+    def __init__(self, name, unit, ours, peer, wanted, relative, limit):
+        self.name, self.unit, self.wanted, self.relative, self.limit = name, unit, wanted, relative, limit
+        self.ours, self.peer = list(ours), list(peer or [])
+
+    def value(self):
+        ours = statistics.median(self.ours)
+        return ours / statistics.median(self.peer) if self.relative and self.peer else ours
+
+    def holds(self):
+        if self.wanted is None or (self.relative and not self.peer):
+            return None
+        return self.value() >= self.wanted if self.unit == "calls" else self.value() <= self.wanted
+
+    def row(self):
+        def shown(values):
+            if not values:
+                return "-"
+            return f"{number(statistics.median(values))} ({number(min(values))}..{number(max(values))})"
+        ratio = f"{statistics.median(self.ours) / statistics.median(self.peer):.3f}" if self.peer else "-"
+        sign = ">=" if self.unit == "calls" else "<="
+        wanted = "-" if self.wanted is None else f"{sign} {self.wanted:g}" + (" x peer" if self.relative else "")
+        verdict = {None: "", True: "holds", False: "MISSED"}[self.holds()]
+        return [self.name, self.unit, shown(self.ours), shown(self.peer), ratio, wanted, verdict, self.limit]
+
+    def json(self):
+        return {"name": self.name, "unit": self.unit, "ours": self.ours, "peer": self.peer, "wanted": self.wanted,
+                "relative": self.relative, "holds": self.holds(), "limited_by": self.limit}
+
+
+def number(value):
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(rows):
+    rows = [["what", "unit", "ours (spread)", "peer (spread)", "ratio", "wanted", "", "what limits it"], *rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def alternate(arguments, measure):
+    """{"ours": [...], "peer": [...]}: A B A B."""
+    out = {gateway: [] for gateway in arguments.gateways}
+    for turn in range(arguments.rounds):
+        for gateway in arguments.gateways:
+            print(f"  {measure.__name__} {gateway}, round {turn + 1} of {arguments.rounds}", file=sys.stderr)
+            out[gateway].append(measure(gateway))
+    return out
+
+
+def gathered(rounds, name):
+    return [value for run in rounds for value in run[name]]
+
+
+def measure_update(arguments):
+    for workers in arguments.workers:
+        def update(gateway, n=workers):
+            count = arguments.updates or (10 if n <= FEW else 5)
+            return scenarios.updates(arguments, gateway, n, count, scenarios.TRUSTING)
+
+        runs = alternate(arguments, update)
+        arguments.raw[f"update {workers}"] = runs
+        peer = runs.get("peer", [])
+        at = f", N = {workers}"
+        pauses = {FEW: 5, MANY: 80}
+        ours = runs["ours"]
+
+        def both(name):
+            return gathered(ours, name), gathered(peer, name)
+        yield Figure("CPU per worker call, cold" + at, "ms", *both("cpu_per_call_ms"), 0.1, True,
+                     "the kernel's TCP: connect, close, one send and one receive a call")
+        yield Figure("CPU per update, call + success" + at, "ms", *both("cpu_ms"), 0.25, True,
+                     "seven calls a worker where the peer makes one")
+        yield Figure("pause beyond the slowest worker" + at, "ms", *both("pause_ms"), pauses.get(workers), False,
+                     "CPU of pause and load calls, two journal groups")
+        yield Figure("fsyncs per update" + at, "fsyncs", gathered(ours, "fsyncs"), [], 8, False,
+                     "one for each step that must not be lost")
+        yield Figure("fsync time in the longest pause" + at, "ms", gathered(ours, "fsync_in_pause_ms"), [], None, False,
+                     "the disk")
+        yield Figure("the fleet's own CPU per update" + at, "ms", *both("fleet_cpu_ms"), None, False,
+                     "is below ours: the fleet isn't the limit")
+        best = [scenarios.updates(arguments, "ours", workers, arguments.updates or 3)]
+        arguments.raw[f"best evidence {workers}"] = best
+        yield Figure("CPU per update, best evidence" + at, "ms", gathered(best, "cpu_ms"), gathered(peer, "cpu_ms"), None, False,
+                     "19 calls a worker; the peer has no such evidence")
+        yield Figure("fsyncs per update, best evidence" + at, "fsyncs", gathered(best, "fsyncs"), [], 8, False,
+                     "one for each step that must not be lost")
+        if workers == MANY:
+            yield Figure("resident" + at, "MiB", gathered(ours, "resident_mib"), gathered(peer, "resident_mib"), 48, False,
+                         "calls and connections under way, the last updates")
+        yield Figure("start to ready", "ms", gathered(ours, "start_ms"), gathered(peer, "start_ms"), 100, False,
+                     "the loader, and opening the journal")
+
+
+def measure_load(arguments):
+    workers = max(arguments.workers)
+
+    def loads(gateway):
+        return scenarios.slow_loads(arguments, gateway, workers, arguments.updates or 3)
+    runs = alternate(arguments, loads)
+    arguments.raw["load"] = runs
+    yield Figure(f"update beyond the workers' own time, loads of {scenarios.LOAD_MS} ms, N = {workers}", "ms",
+                 gathered(runs["ours"], "beyond_ms"), gathered(runs.get("peer", []), "beyond_ms"),
+                 150 if workers == MANY else None, False, "CPU of the calls before and after the loads")
+
+
+def measure_saves(arguments):
+    trainers = 1000 if not arguments.smoke else 8
+
+    def saves(gateway):
+        return scenarios.collective_saves(arguments, gateway, trainers)
+    arguments = argparse.Namespace(**{**vars(arguments), "rounds": 1})
+    runs = alternate(arguments, saves)
+    arguments.raw["saves"] = runs
+    if not runs["ours"][0]["ok"]:
+        raise scenarios.NotOk("ours: the collective save of all ranks did not end well")
+    yield Figure(f"collective saves in flight, {trainers} ranks", "calls", [run["in_flight_max"] for run in runs["ours"]],
+                 [run["in_flight_max"] for run in runs.get("peer", [])], trainers, False, "the limit on descriptors")
+
+
+def measure_metadata(arguments):
+    def reads(gateway):
+        many = READERS if gateway == "ours" else PEER_READERS
+        return scenarios.metadata(arguments, gateway, 1 if arguments.smoke else VALUE_MB, 8 if arguments.smoke else many)
+    arguments = argparse.Namespace(**{**vars(arguments), "rounds": 1})
+    runs = alternate(arguments, reads)
+    arguments.raw["metadata"] = runs
+    if runs["ours"][0] is None:
+        print("  ours has no metadata store: not measured", file=sys.stderr)
+        return
+    peer = runs.get("peer", [])
+    for what in ("one", "many"):
+        readers = {"one": "one reader", "many": f"{runs['ours'][0]['readers']} at once"}[what]
+        yield Figure(f"metadata GET, CPU per MB, {readers}", "ms", [run[what]["cpu_ms_per_mb"] for run in runs["ours"]],
+                     [run[what]["cpu_ms_per_mb"] for run in peer], 0.05, True, "the kernel's copy into the socket")
+
+
+MEASURES = {"update": measure_update, "load": measure_load, "saves": measure_saves, "metadata": measure_metadata}
+
+
+def arguments_of(command_line):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=os.path.join(HERE, "../../build/release"))
+    parser.add_argument("--scratch", help="where versions and journals are kept for the run (default: the temporary directory)")
+    parser.add_argument("--only", default=",".join(MEASURES))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--updates", type=int, default=0, help="in each round; 0: as many as the fleet's size allows")
+    parser.add_argument("--workers", default=f"{FEW},{MANY}")
+    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--ours-only", action="store_true")
+    parser.add_argument("--json", metavar="FILE", help="all figures and what they were made of")
+    arguments = parser.parse_args(command_line)
+    if arguments.smoke:
+        arguments.workers, arguments.rounds, arguments.updates, arguments.ours_only = "8", 1, 2, True
+    arguments.workers = [int(n) for n in arguments.workers.split(",")]
+    arguments.gateways = ["ours"] if arguments.ours_only else ["ours", "peer"]
+    arguments.raw = {}
+    return arguments
+
+
+def main(command_line):
+    arguments = arguments_of(command_line)
+    arguments.peer = None
+    if not arguments.ours_only:
+        made = subprocess.run([os.path.join(HERE, "peer_env.sh")], stdout=subprocess.PIPE, text=True, check=True)
+        arguments.peer = made.stdout.strip()
+    figures = []
+    for name in arguments.only.split(","):
+        figures.extend(MEASURES[name](arguments))
+    print(table([figure.row() for figure in figures]))
+    load = os.getloadavg()
+    print(f"\n{os.cpu_count()} CPUs, load {load[0]:.1f} {load[1]:.1f} {load[2]:.1f}")
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"figures": [figure.json() for figure in figures], "raw": arguments.raw, "load": load}, file, indent=1)
+    missed = [figure.name for figure in figures if figure.holds() is False]
+    if arguments.smoke or not missed:
+        return 0
+    print("missed: " + "; ".join(missed))
+    return 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except scenarios.NotOk as failure:
+        sys.exit(f"bench: {failure}")

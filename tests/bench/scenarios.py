@@ -1,0 +1,113 @@
+"""What is measured. Each function runs one gateway once, in processes of its own, and returns plain figures."""
+import json
+import os
+import re
+import threading
+import time
+
+from processes import Http, KEY, Lab, memory_mib
+
+SAVE_MS, LOAD_MS = 300, 200
+TRUSTING = {"evidence": "acknowledged"}  # call and success: what the peer has
+
+
+class NotOk(Exception):
+    pass
+
+
+def fsyncs(path, since_ns):
+    """[(begin, end)] in ns of the journal's fsyncs that began after `since_ns`."""
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        lines = [line.split(None, 2) for line in file]
+    return [(int(begin), int(end)) for begin, end, name in lines
+            if int(begin) >= since_ns and re.search(r"journal\.db(-wal)?$", name.strip())]
+
+
+def one_update(lab, version):
+    """An update whose workers have closed their idle connections before it, as engines do between two train steps."""
+    lab.fleet.ask("close_idle")
+    time.sleep(0.03)
+    lab.fleet.ask("clear")
+    fleet_before, began_ns, before = lab.fleet.ask("statistics")["cpu_s"], time.monotonic_ns(), lab.gateway.cpu()
+    wall, answer = lab.gateway.update(version)
+    after = lab.gateway.cpu()
+    if answer.get("status") != "ok":
+        raise NotOk(f"{lab.gateway.name}: update {version}: {str(answer)[:500]}")
+    seen = lab.fleet.ask("statistics")
+    if seen["still_paused"]:
+        raise NotOk(f"{lab.gateway.name}: {seen['still_paused']} workers are left paused")
+    syncs = fsyncs(lab.fsync_log, began_ns)
+    window = [seen["pause_began_s"] * 1e9, seen["pause_ended_s"] * 1e9]
+    in_pause = sum(max(0, min(end, window[1]) - max(begin, window[0])) for begin, end in syncs)
+    # A gateway that doesn't pause leaves it to the trainer, who pauses before the call and continues after it.
+    pause = seen["longest_pause_s"] - seen["slowest_own_s"] if lab.gateway.name == "ours" else wall
+    return {"wall_ms": wall * 1e3, "cpu_ms": (after - before) * 1e3, "calls": seen["requests"],
+            "cpu_per_call_ms": (after - before) * 1e3 / seen["requests"], "pause_ms": pause * 1e3,
+            "longest_pause_ms": seen["longest_pause_s"] * 1e3, "connections": seen["connections"],
+            "fleet_cpu_ms": (seen["cpu_s"] - fleet_before) * 1e3, "fsyncs": len(syncs), "fsync_in_pause_ms": in_pause / 1e6,
+            "in_flight_max": seen["in_flight_max"]}
+
+
+def updates(arguments, gateway, workers, count, settings=None, latency=None):
+    """`count` updates after a first one: a dict of lists, and what it takes to start and to hold the fleet."""
+    with Lab(arguments, gateway, {"infer": workers, "train": 1, "latency_ms": latency or {}}) as lab:
+        lab.gateway.connect(lab.fleet.urls, lab.save_path, settings)
+        wall, answer = lab.gateway.update(1)
+        if answer.get("status") != "ok":
+            raise NotOk(f"{gateway}: the first update: {str(answer)[:500]}")
+        runs = [one_update(lab, version) for version in range(2, count + 2)]
+        out = {name: [run[name] for run in runs] for name in runs[0]}
+        out.update(start_ms=[lab.gateway.start_s * 1e3], resident_mib=[memory_mib(lab.gateway.pid)[0]],
+                   first_ms=[wall * 1e3])
+        return out
+
+
+def slow_loads(arguments, gateway, workers, count):
+    out = updates(arguments, gateway, workers, count, TRUSTING,
+                  {"/save": SAVE_MS, "/update_weights_from_disk": LOAD_MS})
+    out["beyond_ms"] = [wall - SAVE_MS - LOAD_MS for wall in out["wall_ms"]]
+    return out
+
+
+def collective_saves(arguments, gateway, trainers):
+    """How many ranks are in their /save at once, when none answers before all have been asked."""
+    with Lab(arguments, gateway, {"infer": 1, "train": trainers}, ["--update-timeout", "5"]) as lab:
+        lab.gateway.connect(lab.fleet.urls, lab.save_path, TRUSTING)
+        _, answer = lab.gateway.update(1)
+        return {"in_flight_max": lab.fleet.ask("statistics")["in_flight_max"], "ok": answer.get("status") == "ok"}
+
+
+def metadata(arguments, gateway, megabytes, readers):
+    """CPU for each MB of a stored value that is read, by one reader and by many at once. None where there is no store."""
+    with Lab(arguments, gateway, {"infer": 1, "train": 1}) as lab:
+        entry = {"name": "model.layers.0.self_attn.q_proj.weight", "shape": [4096, 4096], "numel": 16777216, "shards": [0]}
+        count = int(megabytes * 1e6 / len(json.dumps(entry)))
+        value = json.dumps({"value": [entry] * count}).encode()
+        status, text = lab.gateway.http.call("PUT", "/weight_meta/bench/params", value)
+        if status == 404:
+            return None
+        if status != 200:
+            raise NotOk(f"{gateway}: PUT /weight_meta answered {status}: {text[:300]}")
+        return {"one": read_at_once(lab, 1), "many": read_at_once(lab, readers), "readers": readers,
+                "value_mb": len(value) / 1e6}
+
+
+def read_at_once(lab, readers):
+    sizes, failures = [], []
+
+    def read():
+        status, text = Http(lab.gateway.http.port, KEY).call("GET", "/weight_meta/bench/params")
+        (sizes if status == 200 else failures).append(len(text))
+
+    began, before = time.monotonic(), lab.gateway.cpu()
+    threads = [threading.Thread(target=read) for _ in range(readers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures or len(sizes) != readers:
+        raise NotOk(f"{lab.gateway.name}: {readers - len(sizes)} of {readers} reads failed")
+    cpu = lab.gateway.cpu() - before
+    return {"cpu_s": cpu, "wall_s": time.monotonic() - began, "cpu_ms_per_mb": cpu * 1e3 / (sum(sizes) / 1e6)}
