@@ -30,6 +30,13 @@ struct ServeArguments {
   config::Loaded loaded;
 };
 
+// Ends what a gateway that left or died left undone. The settings are the gateway's own.
+struct FinishArguments {
+  config::Loaded loaded;
+  double wait_s = 10;  // for a gateway that is still leaving; limits::kStateLockWait
+  bool json = false;
+};
+
 struct ConfigArguments {
   config::Loaded loaded;
   bool check = false;  // else print
@@ -83,8 +90,8 @@ struct DemoArguments {
   std::string programs;  // directory of tinyengine and tinytrainer; "" = where this program is
 };
 
-using Command = std::variant<ServeArguments, ConfigArguments, ConnectArguments, UpdateArguments, StatusArguments,
-                             HistoryArguments, WatchArguments, CheckpointArguments, DemoArguments>;
+using Command = std::variant<ServeArguments, FinishArguments, ConfigArguments, ConnectArguments, UpdateArguments,
+                             StatusArguments, HistoryArguments, WatchArguments, CheckpointArguments, DemoArguments>;
 
 // The command line was answered by itself: help, version, or a mistake.
 struct Ended {

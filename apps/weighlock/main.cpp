@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "finish.hpp"
 #include "run.hpp"
 #include "serve.hpp"
 
@@ -63,7 +64,8 @@ int main(int argc, char** argv) {
   for (char** variable = environ; *variable; ++variable) surroundings.variables.emplace_back(*variable);
   surroundings.own_addresses = own_addresses();
   cli::Terminal terminal{std::cout, std::cerr, isatty(STDERR_FILENO) == 1};
-  const int exit_code = cli::run(std::vector<std::string>(argv + 1, argv + argc), surroundings, terminal, serve);
+  const int exit_code =
+      cli::run(std::vector<std::string>(argv + 1, argv + argc), surroundings, terminal, serve, run_finish);
   std::cout.flush();
   return std::cout.good() ? exit_code : 1;
 }

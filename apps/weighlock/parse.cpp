@@ -18,6 +18,7 @@ struct CommandRow {
 
 const std::vector<CommandRow> kCommands = {
     {"serve", "run the gateway", parse_serve},
+    {"finish", "end what a gateway that was stopped or died left undone: nobody stays paused", parse_finish},
     {"connect", "make or change a pair of trainers and inference workers", parse_connect},
     {"update", "bring a new version of the weights to every worker of a pair", parse_update},
     {"status", "pairs and workers: state, version, cause", parse_status},
@@ -128,6 +129,33 @@ Parsed parse_serve(const Call& call) {
       !ok)
     return parser.mistake(ok.error());
   return Command(ServeArguments{std::move(*loaded)});
+}
+
+Parsed parse_finish(const Call& call) {
+  CommandParser parser(
+      "finish",
+      "End what a gateway that was stopped or died left undone: engines that it paused are resumed, "
+      "healed or named. Takes the gateway's own settings; of these it needs the state directory and the "
+      "engines' keys. A `weighlock serve` on that directory does the same by itself.",
+      "weighlock finish --state-dir /var/lib/weighlock");
+  FinishArguments finish;
+  std::string wait;
+  parser.app()
+      .add_option("--wait", wait, "seconds to wait for a gateway that is still leaving (10)")
+      ->type_name("SECONDS");
+  parser.add_json();
+  ServeFlags flags(parser.app());
+  if (auto ended = parser.parse(call.arguments)) return *ended;
+  if (!wait.empty()) {
+    Result<double> seconds = parse_seconds("--wait", wait);
+    if (!seconds) return parser.mistake(seconds.error());
+    finish.wait_s = *seconds;
+  }
+  Result<config::Loaded> loaded = flags.load(call.surroundings, false);
+  if (!loaded) return parser.mistake(loaded.error());
+  finish.loaded = std::move(*loaded);
+  finish.json = parser.json;
+  return Command(std::move(finish));
 }
 
 Parsed parse_config(const Call& call) {

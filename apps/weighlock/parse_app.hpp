@@ -60,6 +60,7 @@ Result<std::int64_t> parse_count(std::string_view flag, const std::string& text)
 Status check_pair_name(const std::string& name);
 
 Parsed parse_serve(const Call& call);
+Parsed parse_finish(const Call& call);
 Parsed parse_config(const Call& call);
 Parsed parse_connect(const Call& call);
 Parsed parse_update(const Call& call);

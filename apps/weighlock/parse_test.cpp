@@ -56,7 +56,8 @@ TEST(Parse, an_unknown_command_or_flag_gets_a_suggestion) {
 }
 
 TEST(Parse, help_and_version_end_with_0_and_every_help_has_an_example) {
-  for (const char* command : {"serve", "connect", "update", "status", "history", "watch", "ckpt", "config", "demo"}) {
+  for (const char* command :
+       {"serve", "finish", "connect", "update", "status", "history", "watch", "ckpt", "config", "demo"}) {
     const auto parsed = parse({command, "--help"}, surroundings());
     ASSERT_TRUE(std::holds_alternative<Ended>(parsed)) << command;
     EXPECT_EQ(std::get<Ended>(parsed).exit_code, 0);
@@ -66,6 +67,17 @@ TEST(Parse, help_and_version_end_with_0_and_every_help_has_an_example) {
   EXPECT_TRUE(std::get<Ended>(version).text.starts_with("weighlock 0."));
   EXPECT_EQ(std::get<Ended>(parse({"--help"}, surroundings())).exit_code, 0);
   EXPECT_EQ(std::get<Ended>(parse({}, surroundings())).exit_code, 2);
+}
+
+TEST(Parse, finish_takes_the_gateways_own_settings_and_a_wait) {
+  const auto finish = accepted<FinishArguments>({"finish", "--state-dir", "/var/lib/w", "--wait", "2.5", "--json"});
+  EXPECT_EQ(finish.loaded.options.state_dir, "/var/lib/w");
+  EXPECT_EQ(finish.wait_s, 2.5);
+  EXPECT_TRUE(finish.json);
+  EXPECT_EQ(accepted<FinishArguments>({"finish"}).wait_s, 10);
+  EXPECT_EQ(mistake({"finish", "--wait", "soon"}).substr(0, 24), "weighlock finish: --wait");
+  EXPECT_EQ(mistake({"finish", "--stat-dir", "/x"}),
+            "weighlock finish: unknown flag '--stat-dir'; did you mean '--state-dir'?");
 }
 
 TEST(Parse, an_update_is_checked_before_anything_is_sent) {

@@ -8,14 +8,21 @@ namespace {
 struct Runner {
   Terminal& terminal;
   const Serve& serve;
+  const Finish& finish;
 
+  static void warn(std::ostream& err, const config::Loaded& loaded) {
+    for (const std::string& warning : loaded.warnings) err << "weighlock: warning: " << warning << "\n";
+  }
   int operator()(const ServeArguments& arguments) const {
-    for (const std::string& warning : arguments.loaded.warnings)
-      terminal.err << "weighlock: warning: " << warning << "\n";
+    warn(terminal.err, arguments.loaded);
     for (const std::string& concern : config::concerns(arguments.loaded.options))
       terminal.err << "weighlock: warning: " << concern << "\n";
     terminal.err << std::flush;
     return serve(arguments.loaded.options);
+  }
+  int operator()(const FinishArguments& arguments) const {
+    warn(terminal.err, arguments.loaded);
+    return finish(arguments, terminal);
   }
   int operator()(const ConfigArguments& arguments) const { return run_config(arguments, terminal); }
   int operator()(const ConnectArguments& arguments) const { return run_connect(arguments, terminal); }
@@ -30,7 +37,7 @@ struct Runner {
 }  // namespace
 
 int run(const std::vector<std::string>& arguments, const Surroundings& surroundings, Terminal& terminal,
-        const Serve& serve) {
+        const Serve& serve, const Finish& finish) {
   const std::variant<Command, Ended> parsed = parse(arguments, surroundings);
   if (const Ended* ended = std::get_if<Ended>(&parsed)) {
     if (ended->json) {
@@ -41,7 +48,7 @@ int run(const std::vector<std::string>& arguments, const Surroundings& surroundi
     }
     return ended->exit_code;
   }
-  return std::visit(Runner{terminal, serve}, std::get<Command>(parsed));
+  return std::visit(Runner{terminal, serve, finish}, std::get<Command>(parsed));
 }
 
 }  // namespace weighlock::cli

@@ -2,11 +2,16 @@
 
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <thread>
 
 #include "weighlock/core/error.hpp"
+#include "weighlock/core/limits.hpp"
+#include "weighlock/gateway/doorkeeper.hpp"
 #include "weighlock/gateway/gateway.hpp"
 #include "weighlock/runtime/log.hpp"
 #include "weighlock/runtime/loop.hpp"
@@ -15,6 +20,8 @@ namespace weighlock {
 namespace {
 
 constexpr int kExitUnclean = 1;  // an engine may have been left paused; the log names it
+
+}  // namespace
 
 LogLevel level_of(config::LogLevel level) {
   switch (level) {
@@ -30,11 +37,15 @@ LogLevel level_of(config::LogLevel level) {
   return LogLevel::info;
 }
 
+namespace {
+
 Milliseconds milliseconds(double seconds) {
   return Milliseconds(std::llround(seconds * 1000));
 }
 
-GatewaySettings settings_of(const config::ServeOptions& options) {
+}  // namespace
+
+GatewaySettings gateway_settings(const config::ServeOptions& options) {
   GatewaySettings out;
   out.host = options.host;
   out.port = options.port;
@@ -50,6 +61,8 @@ GatewaySettings settings_of(const config::ServeOptions& options) {
   return out;
 }
 
+namespace {
+
 // For whoever started the program: the one line on stdout, whatever the log's level, once requests are answered. With
 // `--port 0` nobody else knows the port.
 void tell_address(const std::string& host, int port) {
@@ -64,36 +77,90 @@ int fail(const Error& error) {
   return info(error.code).exit_code;
 }
 
+[[noreturn]] void leave_at_once(std::string_view why) {
+  log_error("{}", why);
+  log_flush(Milliseconds(200));
+  _exit(kExitUnclean);
+}
+
+// The last resort: whatever holds the loop or a thread, a disk most likely, doesn't hold the process.
+void leave_at_the_latest() {
+  std::thread([] {
+    std::this_thread::sleep_for(limits::kStopAtMost);
+    leave_at_once("something didn't end in time, and the process leaves all the same; what it began is in its journal");
+  }).detach();
+}
+
+// The gateway from its first moment to its end: waits for its state directory if another process holds it.
+class Server {
+ public:
+  Server(Loop& loop, const config::ServeOptions& options) : loop_(loop), options_(options) {}
+
+  int run() {
+    Result<std::unique_ptr<Gateway>> made = Gateway::make(loop_, gateway_settings(options_));
+    loop_.on_signal([this](int number) { on_signal(number); });
+    const bool held = !made && made.error().code == ErrorCode::conflict;
+    if (Status done = held ? wait_for_state(made.error()) : take(std::move(made)); !done) return fail(done.error());
+    loop_.run();
+    if (exit_code_ == kExitUnclean) leave_at_once("stopped, not all of it in order");
+    gateway_.reset();
+    doorkeeper_.reset();
+    if (failure_) return fail(*failure_);
+    log_info("stopped");
+    log_flush(Milliseconds(1000));
+    return exit_code_;
+  }
+
+ private:
+  Status take(Result<std::unique_ptr<Gateway>> made) {
+    if (!made) return std::move(made).error();
+    gateway_ = *std::move(made);
+    if (Status done = gateway_->listen(); !done) return done;
+    log_info("listening on {}:{}", options_.host, gateway_->port());
+    tell_address(options_.host, gateway_->port());
+    return {};
+  }
+
+  Status wait_for_state(Error held) {
+    doorkeeper_ = std::make_unique<Doorkeeper>(loop_, gateway_settings(options_), held);
+    if (Status done = doorkeeper_->listen(); !done) return done;
+    log_warn("answering 503 on {}:{} until the state directory is free, for {} s at most: {}", options_.host,
+             doorkeeper_->port(), options_.init_timeout_s, held.text());
+    doorkeeper_->wait(milliseconds(options_.init_timeout_s), [this](Result<std::unique_ptr<Gateway>> made) {
+      if (Status done = take(std::move(made)); !done) {
+        failure_ = done.error();
+        loop_.stop();
+      }
+    });
+    return {};
+  }
+
+  void on_signal(int number) {
+    if (++signals_ > 1) leave_at_once(fmt::format("second signal {}: leaving at once", number));
+    leave_at_the_latest();
+    if (!gateway_) return loop_.stop();
+    log_info("signal {}: taking no more updates, bringing running ones to a safe state", number);
+    gateway_->stop([this](bool clean) {
+      exit_code_ = clean ? 0 : kExitUnclean;
+      loop_.stop();
+    });
+  }
+
+  Loop& loop_;
+  const config::ServeOptions& options_;
+  std::unique_ptr<Doorkeeper> doorkeeper_;
+  std::unique_ptr<Gateway> gateway_;
+  std::optional<Error> failure_;
+  int exit_code_ = 0;
+  int signals_ = 0;
+};
+
 }  // namespace
 
 int run_serve(const config::ServeOptions& options) {
   log_init(level_of(options.log_level));
   Loop loop;
-  Result<std::unique_ptr<Gateway>> made = Gateway::make(loop, settings_of(options));
-  if (!made) return fail(made.error());
-  Gateway& gateway = **made;
-  int exit_code = 0;
-  int signals = 0;
-  loop.on_signal([&](int number) {
-    if (++signals > 1) {
-      log_error("second signal {}: leaving at once", number);
-      log_flush(Milliseconds(200));
-      _exit(kExitUnclean);
-    }
-    log_info("signal {}: taking no more updates, bringing running ones to a safe state", number);
-    gateway.stop([&](bool clean) {
-      exit_code = clean ? 0 : kExitUnclean;
-      loop.stop();
-    });
-  });
-  if (Status done = gateway.listen(); !done) return fail(done.error());
-  log_info("listening on {}:{}", options.host, gateway.port());
-  tell_address(options.host, gateway.port());
-  loop.run();
-  made->reset();
-  log_info("stopped");
-  log_flush(Milliseconds(1000));
-  return exit_code;
+  return Server(loop, options).run();
 }
 
 }  // namespace weighlock

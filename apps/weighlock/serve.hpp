@@ -1,11 +1,18 @@
-// `weighlock serve`: the process around the gateway.
+// `weighlock serve`: the gateway's life as a process.
 #pragma once
 
 #include "weighlock/config/options.hpp"
+#include "weighlock/gateway/gateway.hpp"
+#include "weighlock/runtime/log.hpp"
 
 namespace weighlock {
 
-// Blocks until the gateway has ended; the process's exit code. `options.host` is an address.
+LogLevel level_of(config::LogLevel level);
+GatewaySettings gateway_settings(const config::ServeOptions& options);
+
+// Runs until SIGTERM or SIGINT, and leaves within 5 s of the first; a second one ends it at once. Gives the process's
+// exit code: 0 when everything was brought to a safe state, 1 when work is left for `weighlock finish`, else that of
+// the error that kept it from starting.
 int run_serve(const config::ServeOptions& options);
 
 }  // namespace weighlock

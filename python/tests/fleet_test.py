@@ -47,7 +47,7 @@ class Fleet(unittest.TestCase):
         subprocess.run([os.path.join(BUILD, "tinytrainer"), "--write", self.path("start"), "--seed", "1"], check=True,
                        stdout=subprocess.DEVNULL)
         self.engines = self.start("tinyengine", "--model", self.path("start"), "--engine", "sglang:0", "--engine", "vllm:0",
-                                  "--time-scale", "0.02", count=2)
+                                  "--time-scale", "0.02", "--max-lora-rank", "16", count=2)
         self.trainers = self.start("tinytrainer", "--ranks", "2", "--model-seed", "1", count=2)
 
     def path(self, name):
@@ -104,6 +104,21 @@ class ControllerTest(Fleet):
             self.assertEqual((caught.exception.result.status, caught.exception.code), ("error", "trainer_failed"))
             self.assertEqual(caught.exception.update.id, caught.exception.result.update_id)
             self.assertTrue(controller.update_weights(2).ok)
+
+    def test_adapters_are_loaded_by_version_and_the_window_is_kept(self):
+        trainers = self.start("tinytrainer", "--ranks", "2", "--model-seed", "1", "--lora-rank", "4", count=2)
+        with self.controller() as controller:
+            controller.connect("actor", trainers, self.engines, mode="disk", save_path=self.path("shared"), use_lora=True,
+                               lora_name="policy", lora_keep_versions=2)
+            for version in (1, 2, 3):
+                self.assertTrue(controller.update_weights(version).ok)
+            self.assertEqual(controller.client.pair("actor").committed, 3)
+            self.assertEqual(controller.client.updates("actor", 1)[0].adapter, "policy-v3")
+            controller.disconnect()
+            pair = controller.client.put_pair("native", save_path=self.path("shared"), workers=self.engines, trainers=trainers,
+                                              lora=weighlock.Lora("other", keep=1))
+            self.assertEqual(pair.lora, weighlock.Lora("other", 1))
+            self.assertEqual(controller.client.update("native", 1).adapter, "other-v1")
 
     def test_a_degraded_update_is_returned_and_names_who_is_missing(self):
         with self.controller() as controller:

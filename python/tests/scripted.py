@@ -1,13 +1,21 @@
 """A gateway that answers what a test tells it, for what a real one rarely does; and the path to the package."""
+import contextlib
+import io
 import json
 import os
 import socket
+import stat
 import sys
+import tempfile
+import textwrap
 import threading
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
+import weighlock  # noqa: E402
+
+BUILD = "build/release"
 KEY = "scripted-test-key-4711"
 
 
@@ -46,7 +54,7 @@ STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-E
 class ScriptedGateway:
     """Serves each connection by `script(request, connection)`: returned bytes are sent, then the connection is closed.
 
-    A script may also send and wait by itself, and return None. Requests are kept in `requests`.
+    A script may also send and wait by itself, and return anything else. Requests are kept in `requests`.
     """
 
     def __init__(self, script):
@@ -91,7 +99,7 @@ class ScriptedGateway:
             self.requests.append(request)
             try:
                 sent = self.script(request, connection)
-                if sent:
+                if isinstance(sent, bytes):
                     connection.sendall(sent)
             except OSError:
                 pass  # the client has gone, which some tests are about
@@ -130,8 +138,45 @@ def open_descriptors():
     return count
 
 
+class ControllerTest(unittest.TestCase):
+    """A directory, and controllers whose gateway ends with the test."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="weighlock-python-")
+        self.addCleanup(folder.cleanup)
+        self.directory = folder.name
+        # The gateway's log goes to our stderr, which a test may look at and nobody else needs.
+        self.said = io.StringIO()
+        self.enterContext_(contextlib.redirect_stderr(self.said))
+
+    def enterContext_(self, manager):  # unittest has it from 3.11 on
+        manager.__enter__()
+        self.addCleanup(manager.__exit__, None, None, None)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def program(self, text, name="program"):
+        """A script in place of the binary: `serve` and its flags are its arguments."""
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(f"#!{sys.executable}\nimport os, signal, sys, time\n" + textwrap.dedent(text))
+        os.chmod(self.path(name), stat.S_IRWXU)
+        return self.path(name)
+
+    def config(self, **fields):
+        fields.setdefault("binary", os.path.join(BUILD, "weighlock"))
+        fields.setdefault("state_dir", self.path("state"))
+        return weighlock.WeightUpdateControllerConfig(admin_api_key=KEY, **fields)
+
+    def controller(self, **fields):
+        made = weighlock.WeightUpdateController(self.config(**fields))
+        self.addCleanup(made.destroy)
+        return made
+
+
 def main():
-    """Runs the file's tests. A folder as first argument is the build, which these tests don't need."""
+    """Runs the file's tests. A folder as first argument is the build, for the tests that need the real program."""
+    global BUILD
     if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
-        sys.argv.pop(1)
+        BUILD = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2, module="__main__")

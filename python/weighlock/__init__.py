@@ -6,7 +6,7 @@
 Standard library only. `weighlock.errors` has all exceptions, `weighlock.values` all results.
 """
 
-from ._bodies import KeyReference, Lora, WorkerSpec
+from ._bodies import KeyReference, WorkerSpec
 from ._process import find_binary
 from ._version import __version__
 from .aio import AsyncClient
@@ -31,7 +31,19 @@ from .errors import (
     UpdateFailed,
     WeighlockError,
 )
-from .values import Cause, Event, Pair, Readiness, RemovedPair, Update, UpdateResult, Verdict, Worker, WorkerOutcome
+from .values import (
+    Cause,
+    Event,
+    Lora,
+    Pair,
+    Readiness,
+    RemovedPair,
+    Update,
+    UpdateResult,
+    Verdict,
+    Worker,
+    WorkerOutcome,
+)
 
 __all__ = [
     "ApiError",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Sequence, Union
 
 from .errors import mistake
+from .values import Lora
 
 DIALECTS = ("auto", "sglang", "vllm")
 
@@ -44,14 +45,6 @@ class WorkerSpec:
         if self.api_key is not None:
             body["api_key"] = self.api_key.as_body("api_key")
         return body
-
-
-@dataclass(frozen=True, slots=True)
-class Lora:
-    """Adapters instead of whole models: version N is loaded as `{name}-vN`, the `keep` newest stay (0: all)."""
-
-    name: str
-    keep: int = 0
 
 
 Workers = Sequence[Union[str, WorkerSpec]]

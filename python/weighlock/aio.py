@@ -15,14 +15,14 @@ import sys
 from typing import Any, AsyncGenerator, Callable, Coroutine, Mapping, Sequence, TypeVar
 
 from . import _bodies, _flows
-from ._bodies import Lora, Workers, WorkerSpec
+from ._bodies import Workers, WorkerSpec
 from ._events import IDLE_S, EventFeed
 from ._flows import Answer, Call, Flow, Sleep
 from ._keys import find_key
 from ._wire import ResponseReader, parse_url
 from .client import CHANGE_PATIENCE_S, DEFAULT_URL, cut_text, encode_call, reason_of, unreachable_text
 from .errors import ConnectionLost, TimedOut, TransportError, Unreachable
-from .values import Event, Pair, Readiness, RemovedPair, Update, Worker
+from .values import Event, Lora, Pair, Readiness, RemovedPair, Update, Worker
 
 T = TypeVar("T")
 

@@ -13,13 +13,13 @@ import time
 from typing import Any, Callable, Generator, Iterator, Mapping, Sequence, TypeVar
 
 from . import _bodies, _flows
-from ._bodies import Lora, Workers, WorkerSpec
+from ._bodies import Workers, WorkerSpec
 from ._events import IDLE_S, EventFeed
 from ._flows import Answer, Call, Flow, Sleep
 from ._keys import Key, find_key
 from ._wire import Address, ResponseReader, encode_request, parse_url
 from .errors import ConnectionLost, TimedOut, TransportError, Unreachable
-from .values import Event, Pair, Readiness, RemovedPair, Update, Worker
+from .values import Event, Lora, Pair, Readiness, RemovedPair, Update, Worker
 
 T = TypeVar("T")
 

@@ -48,6 +48,7 @@ class WeightUpdateControllerConfig:
     binary:           the program; None: see `find_binary`.
     state_dir:        the gateway's journal; None: each start has one of its own.
     stop_timeout:     from SIGTERM to SIGKILL. Cutting it short can leave engines paused.
+    raise_on_error:   what `update_weights` does with an update that failed, unless a call says otherwise.
     serve_arguments:  further flags of `weighlock serve`, such as ("--storage-roots", "/shared/w").
     """
 
@@ -62,6 +63,7 @@ class WeightUpdateControllerConfig:
     binary: str | os.PathLike[str] | None = None
     state_dir: str | os.PathLike[str] | None = None
     stop_timeout: float = 15.0
+    raise_on_error: bool = True
     serve_arguments: Sequence[str] = ()
 
 
@@ -193,17 +195,17 @@ class WeightUpdateController:
         client._run(_flows.compatible("/connect", body, self.config.request_timeout))
         logger.info("connected pair '%s' (mode=%s)", pair_name, mode)
 
-    def update_weights(self, version: int, *, raise_on_error: bool = True) -> UpdateResult:
+    def update_weights(self, version: int, *, raise_on_error: bool | None = None) -> UpdateResult:
         """Brings `version` to the pair's workers and returns when that has ended.
 
-        `UpdateFailed`, with `result`, `update` and `verdicts`, if it wasn't committed; `raise_on_error=False` returns the
-        result, as AReaL's controller does. Refusals and lost connections raise either way.
+        `UpdateFailed`, with `result`, `update` and `verdicts`, if it wasn't committed; `raise_on_error=False`, here or in the
+        configuration, returns the result, as AReaL's controller does. Refusals and lost connections raise either way.
         """
         client, pair = self._needed(), self._pair_name
         if pair is None:
             raise NotConnected("Not connected. Call connect() first.")
         result = client._run(_flows.compatible_update(pair, version, self.config.request_timeout))
-        if raise_on_error and not result.ok:
+        if not result.ok and (self.config.raise_on_error if raise_on_error is None else raise_on_error):
             raise self._failure(client, pair, result)
         if result.degraded:
             logger.warning("pair '%s' v%d is committed, but: %s", pair, result.version, result.detail)

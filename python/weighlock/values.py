@@ -69,6 +69,7 @@ class Update:
 
     state: `running`, or how it ended: `succeeded`, `degraded` (committed, some workers are missing), `rolled_back`,
            `aborted`, `rejected` or `failed`.
+    adapter: the name under which requests ask for the version, of a LoRA pair.
     """
 
     id: str
@@ -83,6 +84,7 @@ class Update:
     bytes: int | None
     workers: Sequence[WorkerOutcome]
     error: Cause | None
+    adapter: str | None
     raw: Json = _raw()
 
     @property
@@ -143,8 +145,19 @@ class WorkerCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Lora:
+    """Adapters instead of whole models: version N is loaded as `{name}-vN`, the `keep` newest stay (0: all)."""
+
+    name: str
+    keep: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
-    """Trainers and workers that belong together. `committed` is None before the first version."""
+    """Trainers and workers that belong together. `committed` is None before the first version, `lora` for whole models.
+
+    not_promised: what the pair's settings give up, in words.
+    """
 
     name: str
     mode: str
@@ -154,6 +167,8 @@ class Pair:
     rollback: str
     workers: WorkerCounts
     settings: Json
+    lora: Lora | None
+    not_promised: Sequence[str]
     raw: Json = _raw()
 
 
@@ -284,6 +299,7 @@ def read_update(value: object) -> Update:
         bytes=m.whole_or_none("bytes"),
         workers=[_read_outcome(one) for one in workers],
         error=m.cause("error"),
+        adapter=m.text_or_none("adapter"),
         raw=m.raw,
     )
 
@@ -331,8 +347,17 @@ def read_pair(value: object) -> Pair:
         rollback=m.text("rollback"),
         workers=WorkerCounts(counts.whole("total"), counts.whole("ready"), counts.whole("quarantined")),
         settings=m.members("settings").raw,
+        lora=_read_lora(m),
+        not_promised=[str(one) for one in m.list("not_promised")] if "not_promised" in m.raw else [],
         raw=m.raw,
     )
+
+
+def _read_lora(m: Members) -> Lora | None:
+    if m.raw.get("lora") is None:
+        return None
+    one = m.members("lora")
+    return Lora(one.text("name"), one.whole("keep"))
 
 
 def read_removed(value: object) -> RemovedPair:

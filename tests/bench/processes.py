@@ -147,7 +147,7 @@ class Lab:
                              "--state-dir", os.path.join(self.directory, "state")],
                     "peer": [arguments.peer, os.path.join(HERE, "peer_gateway.py")]}
         self.fsync_log = os.path.join(self.directory, "fsyncs")
-        environment = {"LD_PRELOAD": os.path.join(arguments.build, "libfsync_log.so"),
+        environment = {"LD_PRELOAD": os.path.abspath(os.path.join(arguments.build, "libfsync_log.so")),
                        "WEIGHLOCK_FSYNC_LOG": self.fsync_log} if gateway == "ours" else {}
         self.fleet = self.gateway = None
         try:

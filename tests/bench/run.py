@@ -95,9 +95,9 @@ def measure_update(arguments):
         def both(name):
             return gathered(ours, name), gathered(peer, name)
         yield Figure("CPU per worker call, cold" + at, "ms", *both("cpu_per_call_ms"), 0.1, True,
-                     "the kernel's TCP: connect, close, one send and one receive a call")
+                     "the kernel's TCP; at small N the fsyncs of journal and store")
         yield Figure("CPU per update, call + success" + at, "ms", *both("cpu_ms"), 0.25, True,
-                     "seven calls a worker where the peer makes one")
+                     "seven calls where the peer makes one; 6 ms of fsyncs for any N")
         yield Figure("pause beyond the slowest worker" + at, "ms", *both("pause_ms"), pauses.get(workers), False,
                      "CPU of pause and load calls, two journal groups")
         yield Figure("fsyncs per update" + at, "fsyncs", gathered(ours, "fsyncs"), [], 8, False,

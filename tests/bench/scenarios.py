@@ -39,6 +39,8 @@ def one_update(lab, version):
     if seen["still_paused"]:
         raise NotOk(f"{lab.gateway.name}: {seen['still_paused']} workers are left paused")
     syncs = fsyncs(lab.fsync_log, began_ns)
+    if lab.gateway.name == "ours" and not syncs:
+        raise NotOk("ours: no fsync of the journal was seen; is libfsync_log.so where the programs are?")
     window = [seen["pause_began_s"] * 1e9, seen["pause_ended_s"] * 1e9]
     in_pause = sum(max(0, min(end, window[1]) - max(begin, window[0])) for begin, end in syncs)
     # A gateway that doesn't pause leaves it to the trainer, who pauses before the call and continues after it.

@@ -78,6 +78,20 @@ class ConnectTest(lab.Lab):
             self.assertEqual(self.at.disconnect("p").status, 200)
         self.assertEqual(self.at.call("GET", "/v1/pairs").json["items"], [])
 
+    def test_several_pairs_are_known_by_name_and_leave_one_by_one(self):
+        def names():
+            return [one["name"] for one in self.at.call("GET", "/v1/pairs").json["items"]]
+        for name in ("a", "b", "c/d"):
+            answer = self.at.call("POST", "/connect", {
+                "pair_name": name, "train_worker_urls": ["http://127.0.0.1:1"], "mode": "disk",
+                "inference_worker_urls": [f"http://127.0.0.1:{2 + len(names())}"], "save_path": self.path("shared")})
+            self.assertEqual((answer.status, answer.json), (200, {"pair_name": name}))
+        self.assertEqual(sorted(names()), ["a", "b", "c/d"])
+        self.assertEqual(self.at.disconnect("b").json, {"status": "ok", "pair_name": "b"})
+        self.assertEqual(sorted(names()), ["a", "c/d"])
+        self.assertEqual(self.at.disconnect("b").status, 404)
+        self.assertEqual(self.at.disconnect("c/d").json, {"status": "ok", "pair_name": "c/d"})
+
     def test_members_of_the_body_that_nobody_knows_are_ignored(self):
         answer = self.at.call("POST", "/connect", {
             "pair_name": "p", "train_worker_urls": ["http://127.0.0.1:1"], "inference_worker_urls": ["http://127.0.0.1:2"],

@@ -125,6 +125,9 @@ class Recorder:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Head and body in one packet, at once: otherwise each answer waits 40 ms for the other side's acknowledgement.
+            wbufsize = -1
+            disable_nagle_algorithm = True
 
             def handle_any(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -141,6 +144,7 @@ class Recorder:
                     self.send_header("Content-Length", str(len(data)))
                     self.end_headers()
                     self.wfile.write(data)
+                    self.wfile.flush()
                 except (OSError, http.client.HTTPException):
                     self.close_connection = True  # as it was behind: no answer
                 finally:
@@ -228,17 +232,18 @@ class Lab(unittest.TestCase):
             self.addCleanup(one.end)
         return recorders
 
-    def engines(self, *dialects, load_ms=0, name="engines"):
+    def engines(self, *dialects, load_ms=0, name="engines", flags=()):
         subprocess.run([os.path.join(BUILD, "tinytrainer"), "--write", self.path("start"), "--seed", "1"], check=True,
                        stdout=subprocess.DEVNULL)
         words = [word for dialect in dialects for word in ("--engine", dialect + ":0")]
         child = self.start(name, "tinyengine", "--model", self.path("start"), *words, "--load-ms", str(load_ms),
-                           "--time-scale", "0.02")
+                           "--time-scale", "0.02", *flags)
         return self.recorded("engine", self.addresses(name, child, len(dialects)))
 
-    def trainers(self, ranks=2, name="trainers"):
+    def trainers(self, ranks=2, name="trainers", flags=()):
         # A rank whose peer has failed answers soon, so that the next save isn't refused as one too many.
-        child = self.start(name, "tinytrainer", "--ranks", str(ranks), "--model-seed", "1", "--collective-timeout-ms", "2000")
+        child = self.start(name, "tinytrainer", "--ranks", str(ranks), "--model-seed", "1", "--collective-timeout-ms", "2000",
+                           *flags)
         return self.recorded("rank", self.addresses(name, child, ranks))
 
     def gateway(self, *flags, key=KEY, name="gateway"):

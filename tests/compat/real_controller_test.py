@@ -135,6 +135,18 @@ class RealControllerTest(lab.Lab):
         self.assertIn("No space left on device", result.error)
         self.assertEqual(controller.update_weights(2).status, "ok")
 
+    def test_lora_updates_load_an_adapter_for_each_version(self):
+        # This release of the controller names no window: nothing is unloaded.
+        fleet = self.engines("sglang", "sglang", flags=("--max-lora-rank", "16"))
+        ranks = self.trainers(flags=("--lora-rank", "4"))
+        controller = self.initialized()
+        self.connect(controller, ranks, fleet, pair="lora-pair", use_lora=True, lora_name="lora")
+        for version in (1, 2):
+            self.assertEqual(controller.update_weights(version).status, "ok")
+        self.assertEqual([sorted(one.state()["adapters"]) for one in fleet], [["lora-v1", "lora-v2"]] * 2)
+        self.assertEqual(self.tape.all("/update_weights_from_disk") + self.tape.all("/unload_lora_adapter"), [])
+        controller.disconnect()
+
     def test_with_an_error_status_it_raises_before_its_trainer_would_go_on(self):
         fleet, ranks = self.engines("sglang"), self.trainers()
         self.environment(WEIGHLOCK_COMPAT_ERROR_STATUS="409")

@@ -164,7 +164,6 @@ def broken_json(method, target, base, status):
             ("duplicate", b'{"x":1,"x":1,' + good[1:]), ("duplicate, escaped", b'{"x":1,"\\u0078":1,' + good[1:]),
             ("duplicate inside", b'{"x":{"":1,"":1},' + good[1:]),
             ("duplicate of a megabyte", b'{"' + b"k" * 1_000_000 + b'":1,"' + b"k" * 1_000_000 + b'":2}'),
-            ("number of a megabyte", b'{"x":' + b"1" * 1_000_000 + b"," + good[1:]),
             ("leading zero", b'{"x":01,' + good[1:]), ("hex", b'{"x":0x1,' + good[1:]), ("null", b"null"), ("a list", b"[]"),
             ("a text", b'"x"'), ("a number", b"7"), ("nothing", b""), ("blanks", b"   "),
             ("very many values", b"[" + b"0," * 1_500_000 + b"0]"),
@@ -218,8 +217,9 @@ def compat_cases(shared, engine, trainer):
     lora = {**base, "use_lora": True, "lora_name": "a"}
     for name in BAD_ADAPTER_NAMES:
         yield f"connect.lora_name: {shown(name)}", "POST", "/connect", {**lora, "lora_name": name}, (400,), ("lora_name",)
-    for keep, word in ((-1, "lora_keep_versions"), (1025, "lora.keep"), (2 ** 70, "lora.keep"), (-2 ** 70, "lora_keep_versions")):
-        yield f"connect.lora_keep_versions: {keep}", "POST", "/connect", {**lora, "lora_keep_versions": keep}, (400,), (word,)
+    for keep in (-1, 1025, 2 ** 70, -2 ** 70):
+        yield (f"connect.lora_keep_versions: {keep}", "POST", "/connect", {**lora, "lora_keep_versions": keep}, (400,),
+               ("lora_keep_versions",))
     for target in ("/update_weights", "/disconnect"):
         yield from broken_json("POST", target, {"pair_name": "nobody"}, (400, 404, 413, 422))
         yield f"{target} without a name", "POST", target, {}, (422,), ("pair_name",)
@@ -256,7 +256,7 @@ def meta_cases():
 
 
 TAKEN_BY_THE_STORE = ("JSON: duplicate", "JSON: duplicate, escaped", "JSON: duplicate inside", "JSON: duplicate of a megabyte",
-                      "JSON: number of a megabyte", "JSON: deep inside", "JSON: very many keys")
+                      "JSON: deep inside", "JSON: very many keys")
 
 
 def pair_base(shared, engine, trainer):

@@ -101,15 +101,22 @@ class ProcessTest(unittest.TestCase):
         trainer = self.start("trainer", "tinytrainer", "--ranks", "2", "--model-seed", "1")
         return engines.urls(2), trainer.urls(2)
 
-    def gateway(self, name="gateway"):
-        child = self.start(name, "weighlock", "serve", "--host", "127.0.0.1", "--port", "0", "--state-dir", self.path("state"),
-                           "--log-level", "info", env={"WEIGHLOCK_ADMIN_API_KEY": KEY})
+    def gateway(self, name="gateway", *flags):
+        child = self.start_gateway(name, *flags)
 
         def port():
             self.assertIsNone(child.child.poll(), child.text())
             words = [line for line in child.text().splitlines() if "listening on" in line]
             return words[0].rsplit(":", 1)[-1].strip() if words else None
         return child, "http://127.0.0.1:" + wait_for("the gateway's port", port)
+
+    def start_gateway(self, name, *flags):
+        return self.start(name, "weighlock", "serve", "--host", "127.0.0.1", "--port", "0", "--state-dir", self.path("state"),
+                          "--log-level", "info", *flags, env={"WEIGHLOCK_ADMIN_API_KEY": KEY})
+
+    def finish(self, *flags, seconds=90):
+        return subprocess.run([os.path.join(BUILD, "weighlock"), "finish", "--state-dir", self.path("state"), *flags],
+                              capture_output=True, text=True, timeout=seconds, check=False)
 
     def connect(self, url, engines, trainers):
         status, body = call("POST", url + "/connect", {
@@ -119,8 +126,13 @@ class ProcessTest(unittest.TestCase):
 
     def update_in_background(self, url, version):
         answers = []
-        thread = threading.Thread(target=lambda: answers.append(
-            call("POST", url + "/update_weights", {"pair_name": "actor", "version": version}, KEY, timeout=60)))
+
+        def ask():
+            try:
+                answers.append(call("POST", url + "/update_weights", {"pair_name": "actor", "version": version}, KEY, timeout=60))
+            except OSError as lost:  # the gateway was killed
+                answers.append((0, str(lost)))
+        thread = threading.Thread(target=ask)
         thread.start()
         return thread, answers
 
@@ -130,7 +142,7 @@ class ProcessTest(unittest.TestCase):
         return body["paused"]
 
     def test_sigterm_while_engines_are_paused_brings_them_back_before_the_process_leaves(self):
-        engines, trainers = self.fleet(load_ms=1500)
+        engines, trainers = self.fleet(load_ms=400)
         gateway, url = self.gateway()
         self.connect(url, engines, trainers)
         thread, answers = self.update_in_background(url, 1)
@@ -152,7 +164,7 @@ class ProcessTest(unittest.TestCase):
         self.assertEqual(gateway.child.wait(timeout=5), 0)
         self.assertLess(time.monotonic() - began, 3)
 
-    def test_journal_outlives_its_process_and_its_number_goes_on(self):
+    def test_journal_outlives_its_process_and_pairs_need_not_be_connected_again(self):
         engines, trainers = self.fleet(load_ms=0)
         gateway, url = self.gateway()
         self.connect(url, engines, trainers)
@@ -161,18 +173,138 @@ class ProcessTest(unittest.TestCase):
         gateway.child.kill()
         gateway.child.wait()
         again, url = self.gateway("again")
-        self.connect(url, engines, trainers)
+        _, pair = call("GET", url + "/v1/pairs/actor")
+        self.assertEqual((pair["lineage"], pair["committed"], pair["rollback"]), (1, 1, "available"), pair)
+        _, updates = call("GET", url + "/v1/pairs/actor/updates")
+        self.assertEqual([item["state"] for item in updates["items"]], ["succeeded"], updates)
         _, body = call("POST", url + "/update_weights", {"pair_name": "actor", "version": 2}, KEY, timeout=60)
         self.assertEqual(body["status"], "ok", body)
         self.assertIsNone(again.child.poll())
 
-    def test_second_gateway_on_one_state_directory_refuses_to_start(self):
+    def update_that_loads_for(self, load_ms):
+        """A gateway in the middle of its first update, each engine paused and in a load; and what its client is told."""
+        engines, trainers = self.fleet(load_ms=load_ms)
+        gateway, url = self.gateway()
+        self.connect(url, engines, trainers)
+        thread, answers = self.update_in_background(url, 1)
+        wait_for("loads on their way", lambda: all(self.loads(engine) for engine in engines))
+        for engine in engines:
+            self.assertTrue(self.is_paused(engine))
+        return engines, gateway, thread, answers
+
+    def loads(self, engine):
+        _, log = call("GET", engine + "/_tiny/log")
+        return any(route in json.dumps(log) for route in ("/update_weights_from_disk", "/collective_rpc"))
+
+    def test_sigterm_in_a_slow_load_leaves_within_5_s_and_finish_resumes_everyone(self):
+        engines, gateway, thread, answers = self.update_that_loads_for(12000)
+        began = time.monotonic()
+        gateway.child.send_signal(signal.SIGTERM)
+        self.assertEqual(gateway.child.wait(timeout=30), 1, gateway.text())
+        self.assertLess(time.monotonic() - began, 5, gateway.text())
+        self.assertIn("weighlock finish --state-dir " + self.path("state"), gateway.text())
+        for engine in engines:
+            self.assertTrue(self.is_paused(engine))
+            self.assertIn(engine, gateway.text())
+        thread.join(timeout=10)
+        self.assertEqual(answers[0][1]["status"], "error", answers)
+        self.assertIn("shutting down", answers[0][1]["error"])
+        self.assertIn("committed: false", answers[0][1]["error"])
+        done = self.finish()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for engine in engines:
+            self.assertFalse(self.is_paused(engine), done.stdout + done.stderr)
+            self.assertIn(f"actor {engine}: load sent -> ready", done.stdout)
+        again = self.finish("--json")
+        self.assertEqual((again.returncode, json.loads(again.stdout)), (0, {"workers": []}), again.stderr)
+
+    def test_sigterm_with_engines_that_answer_nothing_leaves_within_5_s_all_the_same(self):
+        engines, gateway, _, _ = self.update_that_loads_for(12000)
+        fleet = next(child for child in self.children if child.path.endswith("engines.log"))
+        fleet.child.send_signal(signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            gateway.child.send_signal(signal.SIGTERM)
+            self.assertEqual(gateway.child.wait(timeout=30), 1, gateway.text())
+            self.assertLess(time.monotonic() - began, 5, gateway.text())
+        finally:
+            fleet.child.send_signal(signal.SIGCONT)
+        self.assertEqual(self.finish().returncode, 0)
+        for engine in engines:
+            self.assertFalse(self.is_paused(engine))
+
+    def test_gateway_killed_in_a_load_and_started_again_brings_everyone_back_and_goes_on(self):
+        engines, gateway, _, _ = self.update_that_loads_for(1500)
+        gateway.child.kill()
+        gateway.child.wait()
+        again, url = self.gateway("again")
+        self.assertIn("taking over", again.text())
+
+        def recovered():
+            status, _ = call("GET", url + "/readyz")
+            return status == 200
+        wait_for("the end of the recovery", recovered, seconds=60)
+        for engine in engines:
+            self.assertFalse(self.is_paused(engine), again.text())
+        _, body = call("GET", url + "/v1/pairs/actor/updates")
+        self.assertEqual([item["state"] for item in body["items"]], ["rolled_back"], body)
+        _, body = call("POST", url + "/update_weights", {"pair_name": "actor", "version": 2}, KEY, timeout=60)
+        self.assertEqual((body["status"], body["degraded"]), ("ok", False), body)
+
+    def test_update_asked_for_while_the_gateway_takes_over_waits_for_its_turn(self):
+        engines, gateway, _, _ = self.update_that_loads_for(2500)
+        gateway.child.kill()
+        gateway.child.wait()
+        _, url = self.gateway("again")
+        self.assertEqual(call("GET", url + "/health")[0], 200)
+        self.assertEqual(call("GET", url + "/readyz"), (503, {"status": "recovering"}))
+        _, body = call("POST", url + "/update_weights", {"pair_name": "actor", "version": 2}, KEY, timeout=60)
+        self.assertEqual(body["status"], "ok", body)
+        for engine in engines:
+            self.assertFalse(self.is_paused(engine))
+
+    def test_finish_names_a_state_directory_that_is_none_and_one_that_is_in_use(self):
+        none = self.finish()
+        self.assertEqual(none.returncode, 3)
+        self.assertIn("--state-dir", none.stderr)
+        self.assertFalse(os.path.exists(self.path("state")))
+        gateway, _ = self.gateway()
+        used = self.finish("--wait", "0.2")
+        self.assertEqual(used.returncode, 3)
+        self.assertIn(f"process {gateway.child.pid}", used.stderr)
+
+    def test_second_gateway_on_one_state_directory_answers_503_until_it_is_free(self):
+        first, _ = self.gateway()
+        second = self.start_gateway("second")
+
+        def port():
+            words = [line for line in second.text().splitlines() if "answering 503 on" in line]
+            return words[0].split("answering 503 on 127.0.0.1:")[1].split()[0] if words else None
+        url = "http://127.0.0.1:" + wait_for("the port that answers 503", port)
+        for path in ("/health", "/v1/pairs"):
+            status, body = call("GET", url + path)
+            self.assertEqual(status, 503)
+            self.assertIn(f"process {first.child.pid}", json.dumps(body))
+            self.assertIn(self.path("state"), json.dumps(body))
+        first.child.send_signal(signal.SIGTERM)
+        first.child.wait(timeout=10)
+
+        def healthy():
+            try:
+                return call("GET", url + "/health")[0] == 200
+            except OSError:
+                return False  # between the two listening sockets
+        wait_for("the second gateway", healthy)
+
+    def test_gateway_that_waits_for_a_state_directory_gives_up_and_leaves_when_it_is_told_to(self):
         self.gateway()
-        second = subprocess.run([os.path.join(BUILD, "weighlock"), "serve", "--host", "127.0.0.1", "--port", "0", "--state-dir",
-                                 self.path("state")], env={**os.environ, "WEIGHLOCK_ADMIN_API_KEY": KEY}, capture_output=True,
-                                timeout=20)
-        self.assertNotEqual(second.returncode, 0)
-        self.assertIn(self.path("state").encode(), second.stderr)
+        impatient = self.start_gateway("impatient", "--init-timeout", "0.3")
+        self.assertEqual(impatient.child.wait(timeout=20), 3, impatient.text())
+        self.assertIn(self.path("state"), impatient.text())
+        patient = self.start_gateway("patient")
+        wait_for("the gateway that waits", lambda: "answering 503" in patient.text())
+        patient.child.send_signal(signal.SIGTERM)
+        self.assertEqual(patient.child.wait(timeout=5), 0, patient.text())
 
     def test_key_is_in_no_log(self):
         gateway, url = self.gateway()

@@ -194,6 +194,21 @@ void Clients::on_update_ended(const protocol::UpdateId& update) {
   continue_all(it->second);
 }
 
+void Clients::gateway_died() {
+  for (auto& [token, ask] : asks_) {
+    if (ask.replied) continue;
+    ask.replied = ask.refused = true;
+    if (ask.kind == AskKind::remove)  // it may have been done all the same
+      std::erase_if(by_key_, [&](const auto& entry) { return entry.first.first == ask.pair; });
+  }
+  accepted_.clear();
+  for (const auto& [token, urls] : paused_for_) continue_all(urls);
+  for (const auto& [update, urls] : continue_after_) continue_all(urls);
+  paused_for_.clear();
+  continue_after_.clear();
+  shut_down_ = false;
+}
+
 ReplyToken Clients::waiting() const {
   for (const auto& [token, ask] : asks_) {
     if (!ask.replied) return token;

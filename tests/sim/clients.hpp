@@ -38,6 +38,8 @@ class Clients {
   // Throws a Violation on an answer that the specification forbids.
   void on_reply(const protocol::Reply& reply);
   void on_update_ended(const protocol::UpdateId& update);
+  // Whoever waits sees its connection end, and is answered nothing more.
+  void gateway_died();
   // The first client that still waits; 0 if none.
   protocol::ReplyToken waiting() const;
   bool shut_down() const { return shut_down_; }

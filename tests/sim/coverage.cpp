@@ -64,7 +64,8 @@ std::string_view name(Fault fault) {
 
 bool report(const Coverage& coverage) {
   bool all = true;
-  fmt::print("{} runs, {} events; {} ended by a shutdown\n", coverage.runs, coverage.actions, coverage.stopped);
+  fmt::print("{} runs, {} events; {} ended by a shutdown; the gateway died {} times\n", coverage.runs, coverage.actions,
+             coverage.stopped, coverage.deaths);
   for (std::size_t i = static_cast<std::size_t>(protocol::UpdateState::succeeded); i < kUpdateStates; ++i) {
     line("ended", name(static_cast<protocol::UpdateState>(i)), coverage.ended[i]);
     all = all && coverage.ended[i] > 0;

@@ -24,6 +24,7 @@ struct Coverage {
   std::uint64_t operations[kOperations] = {};
   std::uint64_t faults[kFaults] = {};
   std::uint64_t stopped = 0;          // runs that ended by Shutdown
+  std::uint64_t deaths = 0;           // of the gateway
   std::uint64_t undetected_lies = 0;  // loads that lied beyond the evidence that was asked
 };
 

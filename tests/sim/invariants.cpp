@@ -70,6 +70,31 @@ void Invariants::before_effect(const protocol::Effect& effect) {
   }
 }
 
+void Invariants::gateway_died(const std::vector<Record>& journal) {
+  gateway_died_ = true;
+  pairs_.clear();  // what a step had done and the disk never saw didn't happen
+  for (const Record& record : journal) {
+    if (record.kind == RecordKind::pair_removed) pairs_.erase(record.pair);
+    if (record.kind != RecordKind::commit) continue;
+    PairBook& book = pairs_[record.pair];
+    const auto update = commits_of_.find(record.update);
+    book.commits.push_back(update->second);
+    book.pointer = update->second;
+    book.contents.insert(content_of(update->second.directory));
+  }
+  for (auto& [url, book] : books_) {
+    for (OpenCall& open : book.in_flight) {
+      if (changes_engine(open.operation.kind)) book.unresolved.push_back(std::move(open));
+    }
+    book.in_flight.clear();
+    for (OpenCall& open : book.unresolved) open.connected = false;
+  }
+  ended_.insert(end_records_.begin(), end_records_.end());  // whoever asks finds it ended
+  intents_.clear();                                         // no call of the next process rests on one of these
+  admitted_at_.clear();                                     // its deadlines begin anew
+  prepared_.clear();  // a directory that the journal never heard of is for the collector
+}
+
 void Invariants::look_at_registry() {
   for (auto& [url, book] : books_) {
     if (book.known && state().workers.count(url) == 0) {

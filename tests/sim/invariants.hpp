@@ -38,6 +38,8 @@ class Invariants {
 
   // After every event.
   void check_state();
+  // Its calls may still take effect; what it promised and recorded stands.
+  void gateway_died(const std::vector<protocol::Record>& journal);
   // Before it is performed.
   void before_effect(const protocol::Effect& effect);
   // Before it is posted to the machine.
@@ -139,6 +141,7 @@ class Invariants {
   std::map<protocol::CallId, protocol::Call> adapter_calls_;  // open
   std::map<protocol::CallId, std::string> call_worker_;
   std::map<std::string, PairBook> pairs_;
+  std::map<protocol::UpdateId, protocol::VersionRef> commits_of_;  // durable
   std::map<std::pair<protocol::UpdateId, std::string>, int>
       intents_;  // (update, worker + operation) -> durable less used
   // The count is fixed by the commit: a member lost before its load stays out of it, also if its catch-up loads later.
@@ -158,6 +161,7 @@ class Invariants {
   };
   std::map<protocol::CallId, Save> saves_;
   bool stopped_ = false;
+  bool gateway_died_ = false;
 };
 
 bool changes_weights(OperationKind kind);

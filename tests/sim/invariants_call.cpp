@@ -354,6 +354,7 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         commit_records_.insert(record.update);
         const auto update = state().updates.find(record.update);
         if (update == state().updates.end()) break;
+        commits_of_[record.update] = update->second.version;
         PairBook& book = pairs_[record.pair];
         book.commits.push_back(update->second.version);
         book.contents.insert(content_of(update->second.version.directory));

@@ -93,6 +93,7 @@ std::string Invariants::unsettled_watch(const protocol::Worker& worker) const {
   if (!comparable(worker) || real.paused) return "";
   const auto book = books_.find(worker.url);
   if (book == books_.end() || !book->second.unresolved.empty()) return "";
+  if (gateway_died_ && !worker.earlier.empty()) return "";  // an intent whose call was never sent; only we know that
   const auto& committed = pair->second.committed;
   const std::int64_t good = committed ? content_of(committed->directory) : book->second.baseline;
   const bool known = real.content == good || real.content == kStartContent || !book->second.loaded_by_us;

@@ -176,6 +176,10 @@ void Network::cancel(CallId call) {
   if (it != flights_.end()) it->second.hung_up = true;
 }
 
+void Network::gateway_died() {
+  for (auto& [call, flight] : flights_) flight.hung_up = true;
+}
+
 void Network::heal() {
   for (std::size_t i = 0; i < engines_.size(); ++i) {
     engines_[i].thaw();

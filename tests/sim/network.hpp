@@ -29,6 +29,8 @@ class Network {
 
   void start(const protocol::Call& call);
   void cancel(protocol::CallId call);
+  // All its connections are reset; what they carried may go on.
+  void gateway_died();
   // Faults stop: frozen engines thaw, the network is whole.
   void heal();
   // Nothing of ours travels, waits in an engine or runs there.

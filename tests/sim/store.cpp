@@ -19,6 +19,12 @@ bool Store::strikes(Fault fault, const std::string& save_path) {
   return !settings_[save_path].calm && faults_.strikes(fault);
 }
 
+void Store::job(std::int64_t after, std::function<void()> work) {
+  scheduler_.after(after, [this, life = life_, work = std::move(work)] {
+    if (life == life_) work();
+  });
+}
+
 std::int64_t Store::delay(const std::string& save_path) {
   if (strikes(Fault::slow_store, save_path)) return random_.between(5'000, 120'000);
   return random_.between(1, 400);
@@ -26,12 +32,12 @@ std::int64_t Store::delay(const std::string& save_path) {
 
 void Store::prepare(const protocol::Prepare& effect) {
   if (strikes(Fault::disk_full, effect.save_path)) {
-    scheduler_.after(delay(effect.save_path), [this, update = effect.update] {
+    job(delay(effect.save_path), [this, update = effect.update] {
       post_(protocol::Prepared{update, Error{ErrorCode::storage_full, "no space for the version"}});
     });
     return;
   }
-  scheduler_.after(delay(effect.save_path), [this, effect] {
+  job(delay(effect.save_path), [this, effect] {
     Directory made;
     made.path =
         fmt::format("{}/weight_update_v{}.L{}.a{}", effect.save_path, effect.version, effect.lineage, effect.attempt);
@@ -67,7 +73,7 @@ void Store::rank_saved(const std::string& path, int ranks) {
 
 void Store::seal(const protocol::Seal& effect) {
   const bool bad = strikes(Fault::bad_checkpoint, effect.save_path);
-  scheduler_.after(delay(effect.save_path), [this, effect, bad] {
+  job(delay(effect.save_path), [this, effect, bad] {
     const auto it = directories_.find(effect.directory);
     if (it == directories_.end() || it->second.discarded || bad || it->second.content < 0) {
       post_(protocol::Sealed{effect.update,
@@ -103,7 +109,7 @@ void Store::digest(const protocol::ComputeDigest& effect) {
   const Directory* read = find(effect.directory);
   const std::string save_path = read == nullptr ? "" : read->save_path;
   const bool fails = strikes(Fault::digest_fail, save_path);
-  scheduler_.after(delay(save_path) * 3, [this, effect, fails] {
+  job(delay(save_path) * 3, [this, effect, fails] {
     const Directory* directory = find(effect.directory);
     if (fails || directory == nullptr || directory->discarded || directory->blind) {
       post_(protocol::DigestDone{effect.update, Error{ErrorCode::storage_failed, "can't read " + effect.directory}});

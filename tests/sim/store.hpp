@@ -45,6 +45,8 @@ class Store {
   void seal(const protocol::Seal& effect);
   void digest(const protocol::ComputeDigest& effect);
   void discard(const protocol::Discard& effect);
+  // Its jobs go with it.
+  void gateway_died() { ++life_; }
   // A directory that somebody else finished; returns its path.
   std::string hand_over(const std::string& save_path);
   // One rank has written its part; the last one makes the content whole.
@@ -54,6 +56,8 @@ class Store {
   const std::map<std::string, Directory>& directories() const { return directories_; }
 
  private:
+  // Work of the gateway's own process.
+  void job(std::int64_t after, std::function<void()> work);
   bool strikes(Fault fault, const std::string& save_path);
   std::int64_t delay(const std::string& save_path);
   std::map<std::string, StoreSettings> settings_;  // by save_path
@@ -63,6 +67,7 @@ class Store {
   Post post_;
   std::map<std::string, Directory> directories_;
   std::int64_t next_content_ = 1;
+  int life_ = 0;  // of the gateway's process
 };
 
 }  // namespace weighlock::sim

@@ -5,6 +5,7 @@
 
 #include "sim/violation.hpp"
 #include "weighlock/core/json.hpp"
+#include "weighlock/protocol/replay.hpp"
 
 namespace weighlock::sim {
 
@@ -13,6 +14,10 @@ using protocol::Record;
 namespace {
 
 constexpr std::uint64_t kStepsMax = 400'000;  // a machine that turns in a circle must not turn for ever
+
+constexpr int kDeathsMax = 3;  // in one run
+// Ids of calls that no record names must not be used again: the world would take them for the same call.
+constexpr std::uint64_t kIdsPerLife = 1'000'000;
 
 protocol::State first_state() {
   protocol::State state;
@@ -37,8 +42,14 @@ World::World(std::uint64_t seed, Coverage& coverage, std::FILE* story)
       clients_(scenario_, random_, network_, store_, scheduler_, trace_,
                [this](protocol::EventBody event) { post(std::move(event)); }),
       invariants_(Witness{scenario_, scheduler_, network_, store_, clients_, trace_, coverage}),
-      driver_(first_state(), scenario_.dialects, *this) {
-  invariants_.watch(driver_);
+      driver_(std::make_unique<protocol::Driver>(first_state(), scenario_.dialects, *this)),
+      death_dice_(seed ^ 0x9e3779b97f4a7c15ULL) {
+  invariants_.watch(*driver_);
+  const bool any_calm = std::find(scenario_.calm.begin(), scenario_.calm.end(), true) != scenario_.calm.end();
+  if (seed % 3 != 1 && !any_calm) {
+    death_permille_ = static_cast<unsigned>(death_dice_.between(5, 60));
+    lives_left_ = kDeathsMax;
+  }
   for (std::size_t i = 0; i < scenario_.pairs.size(); ++i) {
     StoreSettings settings = scenario_.stores[i];
     settings.calm = scenario_.calm[i];
@@ -70,29 +81,68 @@ void World::post(protocol::EventBody event) {
       trace_.line("-> event {}", event.index());
     }
   }
-  driver_.post(std::move(event));
+  driver_->post(std::move(event));
 }
 
 void World::append(std::vector<Record> group, std::function<void()> durable) {
+  if (dying_) return;
   if (appending_) throw Violation{0, "a group is appended while another is on its way"};
   appending_ = true;
   invariants_.on_append(group);
   const std::int64_t delay = faults_.strikes(Fault::slow_journal) ? random_.between(10, 500) : random_.between(0, 2);
-  scheduler_.after(delay, [this, group = std::move(group), durable = std::move(durable)] {
-    if (trace_.on()) {
-      for (const Record& record : group) {
-        trace_.line("durable {} {} {} {} {}", name(record.kind), record.pair, record.update, record.worker,
-                    json::serialize(record.body));
-      }
-    }
-    appending_ = false;
-    invariants_.on_durable(group);
-    durable();
+  const bool dies = faults_.on() && lives_left_ > 0 && death_dice_.chance(death_permille_);
+  const bool is_lost = dies && death_dice_.chance(300);
+  scheduler_.after(delay, [this, group = std::move(group), durable = std::move(durable), dies, is_lost] {
+    if (is_lost) return die();
+    on_group_durable(group, durable, dies);
   });
 }
 
 void World::records_held() {
-  scheduler_.after(500, [this] { driver_.flush(); });
+  scheduler_.after(500, [this, life = life_] {
+    if (life == life_) driver_->flush();
+  });
+}
+
+void World::on_group_durable(const std::vector<Record>& group, const std::function<void()>& durable, bool dies) {
+  if (trace_.on()) {
+    for (const Record& record : group) {
+      trace_.line("durable {} {} {} {} {}", name(record.kind), record.pair, record.update, record.worker,
+                  json::serialize(record.body));
+    }
+  }
+  appending_ = false;
+  invariants_.on_durable(group);
+  if (death_permille_ > 0) journal_.insert(journal_.end(), group.begin(), group.end());
+  dying_ = dies;
+  if (dies) effects_left_ = death_dice_.chance(300) ? 0 : static_cast<int>(death_dice_.between(1, 12));
+  durable();
+  if (dies) die();
+}
+
+void World::die() {
+  ++life_;
+  --lives_left_;
+  ++coverage_.deaths;
+  trace_.line("the gateway dies and starts again");
+  appending_ = dying_ = false;
+  timers_.clear();
+  network_.gateway_died();
+  store_.gateway_died();
+  clients_.gateway_died();
+  invariants_.gateway_died(journal_);
+  protocol::Replay replay(scenario_.dialects);
+  for (const Record& record : journal_) {
+    Record read = record;  // as the journal gives it back
+    read.body = parse_json(json::serialize(record.body), "record")->as_object();
+    replay.take(read, now());
+  }
+  protocol::State state = replay.finish(fmt::format("sim{}", life_), now());
+  state.next_id += kIdsPerLife * static_cast<std::uint64_t>(life_);
+  driver_ = std::make_unique<protocol::Driver>(std::move(state), scenario_.dialects, *this);
+  invariants_.watch(*driver_);
+  journal_.push_back(Record{protocol::RecordKind::gateway_started, "", "", "", {}});
+  post(protocol::Recover{});
 }
 
 void World::tell(const protocol::Effect& effect) const {
@@ -113,8 +163,8 @@ void World::tell(const protocol::Effect& effect) const {
   } else if (const auto* reply = std::get_if<protocol::Reply>(&effect)) {
     trace_.line("<- reply {} update '{}' {}", reply->token, reply->update, reply->error ? reply->error->text() : "ok");
   } else if (const auto* ended = std::get_if<protocol::UpdateEnded>(&effect)) {
-    const auto found = driver_.state().updates.find(ended->update);
-    if (found == driver_.state().updates.end()) return;
+    const auto found = driver_->state().updates.find(ended->update);
+    if (found == driver_->state().updates.end()) return;
     trace_.line("<- update {} ended as {}: {}", ended->update, name(found->second.state),
                 found->second.error ? found->second.error->text() : "");
   } else if (const auto* fence = std::get_if<protocol::Fence>(&effect)) {
@@ -125,6 +175,7 @@ void World::tell(const protocol::Effect& effect) const {
 }
 
 void World::perform(protocol::Effect effect) {
+  if (dying_ && --effects_left_ < 0) return;
   fold(effect.index() + 100);
   fold(static_cast<std::uint64_t>(scheduler_.now().ms));
   tell(effect);
@@ -200,7 +251,7 @@ Instant World::patience() const {
     const protocol::Deadlines& d = pair.policy.deadlines;
     longest = std::max(longest, d.save + d.pause + 5 * d.load + 3 * d.verify + 3 * d.resume);
   }
-  return scenario_.faults_end + longest * static_cast<std::int64_t>(scenario_.actions.size() + 2) +
+  return scenario_.faults_end + longest * static_cast<std::int64_t>(scenario_.actions.size() + 2 + kDeathsMax) +
          Milliseconds{300'000};
 }
 

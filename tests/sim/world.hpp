@@ -15,7 +15,9 @@
 // * Trainers: a rank refuses, fails (and the others hang in the collective), is late, never answers, or saved and its
 //   answer is lost.
 // * Storage: no space, no whole checkpoint, another layout, slow, no digest. Blind: nothing can be inspected.
-// * Journal: slow. (Lost tails and crashes of the gateway come with recovery.)
+// * Journal: slow.
+// * The gateway: dies with a group lost, or durable and none, some or all of its effects performed; the next process
+//   starts at once on what is durable. In every third run, where no pair is calm.
 // * Clients: ask twice, with the same key, for the same or a lower version, cancel, connect again, remove, want another
 //   pair's worker, and stop the gateway at any time.
 // Then faults stop, and what must come true is waited for.
@@ -61,6 +63,9 @@ class World final : public protocol::Ports {
   void perform_save(const protocol::TriggerSave& save);
   void start_timer(const protocol::StartTimer& timer);
   void act(const ClientAction& action);
+  void on_group_durable(const std::vector<protocol::Record>& group, const std::function<void()>& durable, bool dies);
+  // The process ends here, and another starts on the durable records.
+  void die();
   void schedule_restarts();
   Instant patience() const;
 
@@ -76,7 +81,14 @@ class World final : public protocol::Ports {
   std::vector<std::unique_ptr<TrainerGroup>> trainers_;  // one per pair
   Clients clients_;
   Invariants invariants_;
-  protocol::Driver driver_;
+  std::unique_ptr<protocol::Driver> driver_;
+  Random death_dice_;            // of its own: a run without deaths is what it was before there were any
+  unsigned death_permille_ = 0;  // per group
+  int lives_left_ = 0;
+  std::vector<protocol::Record> journal_;  // durable
+  int life_ = 0;
+  bool dying_ = false;
+  int effects_left_ = 0;  // while it dies
   std::unordered_set<protocol::TimerId> timers_;
   bool appending_ = false;
   std::uint64_t fingerprint_ = 0xcbf29ce484222325ULL;

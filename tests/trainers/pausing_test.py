@@ -228,5 +228,49 @@ class NobodyPauses(Fleet):
         wait_for("another pause", lambda: self.is_paused(self.engines[1]))
 
 
+class Unwell(Fleet):
+    """An SGLang whose /health failed in a pause says 503 on /ready until one succeeds, also when it runs again."""
+
+    def make_unwell(self, engine):
+        call("POST", engine + "/pause_generation", {})
+        self.assertEqual(call("GET", engine + "/health")[0], 503)  # it waits for a token that a paused engine doesn't make
+        call("POST", engine + "/continue_generation", {})
+        self.assertEqual((call("GET", engine + "/ready")[0], self.is_paused(engine)), (503, False))
+        call("DELETE", engine + "/_tiny/log")
+
+    def test_engine_that_is_only_unwell_does_not_count_as_paused_by_another(self):
+        unwell = self.engines[1]
+        self.updated(1)
+        self.make_unwell(unwell)
+        self.assertFalse(self.updated(2)["degraded"])
+        self.assertEqual(len(self.requests_of(unwell, "/pause_generation")), 1, "it ran, so the pause is ours")
+        self.assertEqual(len(self.requests_of(unwell, "/continue_generation")), 1)
+        self.assertNotIn("paused_by", self.worker(unwell))
+        self.assertEqual(self.ready(unwell)[0], 200)
+
+    def test_health_that_fails_for_a_while_in_an_update_costs_no_worker(self):
+        unwell = self.engines[1]
+        self.updated(1)
+        self.make_unwell(unwell)
+        self.fault(unwell, route="/health", fault="status_503", times=3)
+        body = self.updated(2)
+        self.assertFalse(body["degraded"], body)
+        self.assertEqual(len(self.requests_of(unwell, '"/health')), 4)
+        self.assertEqual((self.worker(unwell)["state"], self.ready(unwell)[0]), ("ready", 200))
+
+    def test_engine_that_is_paused_gets_one_request_that_it_answers_when_it_is_continued(self):
+        self.updated(1)
+        self.pause_all()
+        for engine in self.engines:
+            call("DELETE", engine + "/_tiny/log")
+        self.updated(2)
+        for engine in self.engines:
+            self.assertTrue(self.is_paused(engine))
+            self.assertEqual(len(self.requests_of(engine, "/generate")), 1)
+        self.continue_all()
+        for engine in self.engines:
+            wait_for("nothing that waits", lambda e=engine: self.truth(e)["running"] == self.truth(e)["waiting"] == 0)
+
+
 if __name__ == "__main__":
     fleet.main()

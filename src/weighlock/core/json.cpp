@@ -4,8 +4,10 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/value_stack.hpp>
 
+#include <algorithm>
 #include <limits>
-#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "weighlock/core/words.hpp"
@@ -25,8 +27,11 @@ struct Handler {
   // Room for a small text's values, so that it costs no allocation but its own.
   alignas(json::value) unsigned char room[4096];
   json::value_stack stack{json::storage_ptr(), room, sizeof room};
-  std::vector<std::set<std::string, std::less<>>> keys;
-  std::string partial;
+  // Keys of all objects that are open, one after the other; an object's own are looked at when it ends.
+  std::string key_text;
+  std::vector<std::pair<std::size_t, std::size_t>> keys;  // begin and end in key_text
+  std::vector<std::size_t> open_objects;                  // where the keys of each begin in `keys`
+  std::size_t key_begin = 0;
   std::string duplicate;
   bool is_duplicate = false;  // the key itself may be ""
   std::size_t values_left = 0;
@@ -42,28 +47,44 @@ struct Handler {
 
   bool on_document_begin(json::error_code&) { return stack.reset(), true; }
   bool on_document_end(json::error_code&) { return true; }
-  bool on_object_begin(json::error_code& ec) { return keys.emplace_back(), admit(ec); }
-  bool on_object_end(std::size_t n, json::error_code&) {
-    keys.pop_back();
+  bool on_object_begin(json::error_code& ec) { return open_objects.push_back(keys.size()), admit(ec); }
+  bool on_object_end(std::size_t n, json::error_code& ec) {
+    if (!keys_differ(ec)) return false;
     stack.push_object(n);
+    return true;
+  }
+  std::string_view key_at(const std::pair<std::size_t, std::size_t>& key) const {
+    return std::string_view(key_text).substr(key.first, key.second - key.first);
+  }
+  bool keys_differ(json::error_code& ec) {
+    const auto own = keys.begin() + static_cast<std::ptrdiff_t>(open_objects.back());
+    open_objects.pop_back();
+    const std::size_t text_before = own == keys.end() ? key_text.size() : own->first;
+    std::sort(own, keys.end(), [this](const auto& a, const auto& b) { return key_at(a) < key_at(b); });
+    const auto twice =
+        std::adjacent_find(own, keys.end(), [this](const auto& a, const auto& b) { return key_at(a) == key_at(b); });
+    if (twice != keys.end()) {
+      duplicate = key_at(*twice);
+      is_duplicate = true;
+      ec = json::error::syntax;
+      return false;
+    }
+    keys.erase(own, keys.end());
+    key_text.resize(text_before);
+    key_begin = text_before;
     return true;
   }
   bool on_array_begin(json::error_code& ec) { return admit(ec); }
   bool on_array_end(std::size_t n, json::error_code&) { return stack.push_array(n), true; }
   bool on_key_part(json::string_view s, std::size_t, json::error_code&) {
-    partial.append(s.data(), s.size());
+    key_text.append(s.data(), s.size());
     stack.push_chars(s);
     return true;
   }
-  bool on_key(json::string_view s, std::size_t, json::error_code& ec) {
-    partial.append(s.data(), s.size());
-    if (!keys.back().insert(partial).second) {
-      duplicate = partial;
-      is_duplicate = true;
-      ec = json::error::syntax;
-      return false;
-    }
-    partial.clear();
+  bool on_key(json::string_view s, std::size_t, json::error_code&) {
+    key_text.append(s.data(), s.size());
+    keys.emplace_back(key_begin, key_text.size());
+    key_begin = key_text.size();
     stack.push_key(s);
     return true;
   }

@@ -59,6 +59,8 @@ inline constexpr int kWatchJitterPermille = 100;                    // a thousan
 inline constexpr std::chrono::milliseconds kWatchReadTimeout = 5s;  // a look that has no answer by then is a failed one
 inline constexpr std::chrono::milliseconds kWatchBackOffMax = 30s;  // of one that doesn't answer; doubled up to this
 inline constexpr std::chrono::milliseconds kWatchTellAgain = 60s;  // who continues it each second is told once a minute
+// An engine that runs makes one token in tens of ms; one that is paused by its trainer waits this long for the update.
+inline constexpr std::chrono::milliseconds kPauseDoubtAtMost = 300ms;
 inline constexpr std::size_t kWorkersPerPairMax = 4096;
 inline constexpr std::size_t kTrainersPerPairMax = 16384;
 inline constexpr std::size_t kPairsMax = 1024;
@@ -66,6 +68,12 @@ inline constexpr std::size_t kNameBytesMax = 256;         // pair names, idempot
 inline constexpr std::size_t kLoraNameBytesMax = 200;     // with "-v" and a version it stays a file name of 255 bytes
 inline constexpr std::size_t kEngineTextBytesMax = 2048;  // of an engine's or trainer's answer, quoted in an error
 
+// The process
+inline constexpr auto kStopBudget = 4s;  // from SIGTERM on engines are brought back; the process has left within 5 s
+inline constexpr auto kStopAtMost = 4700ms;        // then it ends, even if a disk holds a thread
+inline constexpr auto kStateLockWait = 10s;        // `finish` waits for a gateway that leaves: twice its time
+inline constexpr auto kStateLockRetry = 100ms;     // how soon a freed state directory is noticed
+inline constexpr std::size_t kReplayBatch = 4096;  // records read at a time: a few MB
 // Metadata of the compatible API (gateway/meta_store.hpp); it lives in memory
 inline constexpr std::size_t kMetaBytesPerPairMax =
     256 * 1024 * 1024;  // two lists of tens of MB, with room for a third

@@ -54,6 +54,9 @@ struct Operation {
   // read_state: label and pause only; the incarnation is read through the engine's queue and costs more than both.
   // resume: ends with such a reading.
   bool brief = false;
+  // A read by one who has not paused it: where the engine's word for paused can mean something else, the dialect makes
+  // sure, at the price of a request that a paused engine answers, to nobody, when it is continued.
+  bool doubt_pause = false;
 };
 
 struct LoadedAdapter {

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
 #include "weighlock/core/http.hpp"
 #include "weighlock/core/operation.hpp"
+#include "weighlock/core/time.hpp"
 
 namespace weighlock {
 
@@ -25,6 +27,8 @@ struct Step {
   // connection that the engine is closing for having been idle. One that was used shows more than a new one does: the
   // process at its other end is the one that answered.
   bool recent_connection = false;
+  // Given up after so long, though the operation has more time.
+  std::optional<Milliseconds> at_most = std::nullopt;
 };
 
 using Turn = std::variant<Step, Outcome>;

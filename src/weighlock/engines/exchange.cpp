@@ -59,7 +59,10 @@ Turn Exchange::begin() {
 Turn Exchange::next(const HttpResult& result) {
   WEIGHLOCK_CHECK(then_ != nullptr, "next() follows a request");
   const Then then = std::exchange(then_, nullptr);
-  if (const TransportError* error = std::get_if<TransportError>(&result)) return lost(*error);
+  if (const TransportError* error = std::get_if<TransportError>(&result)) {
+    if (const auto if_unanswered = std::exchange(pending_.if_unanswered, nullptr)) return if_unanswered();
+    return lost(*error);
+  }
   const HttpResponse& response = std::get<HttpResponse>(result);
   if (response.status == 401 || response.status == 403) {
     if (const auto if_refused = std::exchange(pending_.if_refused, nullptr)) return if_refused();
@@ -89,7 +92,8 @@ Exchange::Ask Exchange::post(std::string target, json::object body, Key key, Eff
 Turn Exchange::ask(Ask what, Then then) {
   Step step{{what.method, what.target, {{"Accept", "application/json, text/plain, */*"}}, what.body},
             what.fresh,
-            what.recent};
+            what.recent,
+            what.at_most};
   // Old releases of SGLang answer 422 to a POST without a body, new ones 400: there always is one, with its type.
   if (!what.body.empty()) step.request.headers.push_back({"Content-Type", "application/json"});
   const std::string& first = what.key == Key::admin ? task_.credentials.admin_key : task_.credentials.api_key;

@@ -33,6 +33,9 @@ class Exchange : public Conversation {
     bool recent = false;
     // For a read that the operation can do without: what comes next when its key was refused.
     std::function<Turn()> if_refused = nullptr;
+    // Likewise, when there was no answer, or none within `at_most`.
+    std::function<Turn()> if_unanswered = nullptr;
+    std::optional<Milliseconds> at_most = std::nullopt;
   };
 
   static Ask get(std::string target, Key key);

@@ -152,13 +152,17 @@ class Talk final : public Exchange {
     });
   }
 
-  Turn generate() {
+  static Ask one_token() {
     json::object body{{"input_ids", json::array{1}},
                       {"sampling_params", {{"max_new_tokens", 1}, {"temperature", 0.0}, {"ignore_eos", true}}},
                       {"return_logprob", true},
                       {"logprob_start_len", -1},
                       {"stream", false}};
-    return ask(post("/generate", std::move(body), Key::api, Effect::reads), [this](const Answer& answer) -> Turn {
+    return post("/generate", std::move(body), Key::api, Effect::reads);
+  }
+
+  Turn generate() {
+    return ask(one_token(), [this](const Answer& answer) -> Turn {
       Outcome outcome = judge(probe, answer);
       if (!outcome.ok()) return outcome;
       if (!token_is_sound(*answer.json))
@@ -203,8 +207,21 @@ class Talk final : public Exchange {
       if (!outcome.ok()) return outcome;
       return ask(get("/ready", Key::api), [this](const Answer& ready) -> Turn {
         reading_.paused = ready.status == 503;
+        if (reading_.paused && operation().doubt_pause) return make_sure();
         return operation().kind == list_adapters ? read_adapters() : have_reading();
       });
+    });
+  }
+
+  // A 503 of /ready is also said by an engine whose last /health failed, until one succeeds. Asked for a token, such a
+  // one makes it, and a paused one lets the request wait. (/health would tell too, but mark a paused engine as unwell.)
+  Turn make_sure() {
+    Ask token = one_token();
+    token.at_most = limits::kPauseDoubtAtMost;
+    token.if_unanswered = token.if_refused = [this] { return have_reading(); };
+    return ask(std::move(token), [this](const Answer& answer) {
+      if (answer.status / 100 == 2) reading_.paused = false;
+      return have_reading();
     });
   }
 

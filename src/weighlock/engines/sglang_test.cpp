@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/engines/scripted_engine.hpp"
 
 namespace weighlock {
@@ -154,6 +155,37 @@ TEST(Sglang, no_operation_but_resume_ever_asks_health) {
     engine.run(DialectKind::sglang, task(kind));
     for (const std::string& route : engine.routes()) EXPECT_EQ(route.find("health"), std::string::npos) << name(kind);
   }
+}
+
+TEST(Sglang, engine_that_is_not_ready_though_nobody_paused_it_is_asked_for_a_token_and_paused_if_it_makes_none) {
+  Operation doubting = operation(read_state);
+  doubting.doubt_pause = true;
+  const Strings asked_for_one{"GET /server_info", "GET /model_info", "GET /ready", "POST /generate"};
+  const auto paused_after = [&](HttpResult generated) {
+    ScriptedEngine engine = serving("7");
+    engine.on("POST /generate", std::move(generated));
+    const Outcome outcome = engine.run(DialectKind::sglang, {doubting, {}});
+    EXPECT_TRUE(outcome.ok()) << outcome.text;
+    EXPECT_EQ(engine.routes(), asked_for_one);
+    EXPECT_EQ(engine.asked.back().at_most, limits::kPauseDoubtAtMost);
+    return !outcome.reading || outcome.reading->paused;
+  };
+  EXPECT_FALSE(paused_after(answer(200, R"({"text":"a","meta_info":{"id":"x"}})")));  // only unwell
+  EXPECT_TRUE(paused_after(lost(TransportError::Kind::timeout)));
+  EXPECT_TRUE(paused_after(lost(TransportError::Kind::reset)));
+  EXPECT_TRUE(paused_after(answer(401, "")));
+  EXPECT_TRUE(paused_after(answer(503, "")));
+}
+
+TEST(Sglang, engine_that_is_ready_or_was_paused_by_the_asker_is_not_asked_for_a_token) {
+  Operation doubting = operation(read_state);
+  doubting.doubt_pause = true;
+  ScriptedEngine well = serving("7", 200);
+  EXPECT_FALSE(well.run(DialectKind::sglang, {doubting, {}}).reading->paused);
+  EXPECT_EQ(well.routes().size(), 3u);
+  ScriptedEngine held = serving("7");
+  EXPECT_TRUE(held.run(DialectKind::sglang, {operation(read_state), {}}).reading->paused);
+  EXPECT_EQ(held.routes().size(), 3u);
 }
 
 TEST(Sglang, state_is_read_behind_the_scheduler_and_a_barrier_does_so_on_a_fresh_connection) {

@@ -45,6 +45,7 @@ void EngineCalls::take(Id id, Turn turn) {
   Step& step = std::get<Step>(turn);
   HttpCallOptions options;
   options.deadline = std::max(Milliseconds(1), running.deadline - loop_.now());
+  if (step.at_most) options.deadline = std::min(options.deadline, *step.at_most);
   options.fresh_connection = step.fresh_connection;
   if (step.recent_connection) options.idle_at_most = kRecent;
   running.request = http_.send(running.engine, std::move(step.request), options,

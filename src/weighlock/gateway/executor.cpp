@@ -102,7 +102,20 @@ void Executor::perform(Effect effect) {
   std::visit([this](const auto& one) { run(one); }, effect);
 }
 
+// What was sealed by an earlier process is read first: without it an engine's values can't be judged.
 void Executor::run(const Call& call) {
+  const std::string& directory = call.operation.directory;
+  const bool unknown = call.operation.kind == OperationKind::verify && call.operation.evidence > Evidence::label &&
+                       !parts_.storage.expectations_of(directory);
+  if (!unknown) return begin(call);
+  recalling_.insert(call.call);
+  in_storage([storage = &parts_.storage, directory] { storage->recall(directory); },
+             [this, call] {
+               if (recalling_.erase(call.call) > 0) begin(call);
+             });
+}
+
+void Executor::begin(const Call& call) {
   EngineTask task;
   task.operation = call.operation;
   task.credentials = parts_.credentials.of(call.worker);
@@ -128,6 +141,7 @@ std::string Executor::empty_checkpoint_for(const UpdateId& id) const {
 }
 
 void Executor::run(const Cancel& cancel) {
+  recalling_.erase(cancel.call);
   if (const auto node = calls_.extract(cancel.call); !node.empty()) parts_.engine_calls.cancel(node.mapped());
   if (const auto node = saves_.extract(cancel.call); !node.empty()) parts_.http.cancel(node.mapped());
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "weighlock/gateway/credentials.hpp"
@@ -75,6 +76,7 @@ class Executor final : public protocol::Ports {
   void run(const protocol::UpdateEnded& ended);
   void run(const protocol::Stopped& stopped);
 
+  void begin(const protocol::Call& call);
   std::string empty_checkpoint_for(const protocol::UpdateId& id) const;
   // Runs `job` on the storage pool, then `done` here, unless we are gone.
   void in_storage(std::function<void()> job, std::function<void()> done);
@@ -84,6 +86,7 @@ class Executor final : public protocol::Ports {
   Hooks hooks_;
   protocol::Driver* driver_ = nullptr;
   std::map<protocol::CallId, EngineCalls::Id> calls_;
+  std::set<protocol::CallId> recalling_;  // verifications that wait for the storage
   std::map<protocol::CallId, HttpClient::CallId> saves_;
   std::map<protocol::TimerId, Loop::TimerId> timers_;
   std::optional<Loop::TimerId> flush_;  // of records that are held

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/engines/dialect.hpp"
 #include "weighlock/gateway/api/context.hpp"
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/executor.hpp"
+#include "weighlock/gateway/state_at_start.hpp"
 #include "weighlock/io/file_system.hpp"
 #include "weighlock/journal/memory_journal.hpp"
 #include "weighlock/journal/sqlite_journal.hpp"
@@ -22,10 +24,9 @@ constexpr std::size_t kStorageThreads =
     4;  // a digest at a time is the disk's speed; prepare and seal don't wait behind it
 constexpr Milliseconds kAnswersFlush{100};  // answers given in the last moment leave the socket's buffers
 
-protocol::State initial_state() {
-  protocol::State out;
-  out.boot = random_hex(4);
-  return out;
+const protocol::Dialects& dialects() {
+  static const protocol::Dialects kDialects{traits(DialectKind::sglang), traits(DialectKind::vllm)};
+  return kDialects;
 }
 
 protocol::Policy default_policy(const GatewaySettings& settings) {
@@ -52,6 +53,7 @@ struct Gateway::Implementation {
 
   void on_update_ended(const protocol::UpdateId& id);
   void on_stopped(bool clean);
+  void leave_undone();
 
   Loop& loop;
   GatewaySettings settings;
@@ -104,7 +106,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
                                credentials, waiters},
                Executor::Hooks{settings.fence, [this](const protocol::UpdateId& id) { on_update_ended(id); },
                                [this] { on_stopped(true); }, settings.journal_failed}),
-      driver(std::move(state), protocol::Dialects{traits(DialectKind::sglang), traits(DialectKind::vllm)}, executor),
+      driver(std::move(state), dialects(), executor),
       api{loop,
           driver,
           waiters,
@@ -124,6 +126,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
         router.handle(std::move(request), std::move(responder));
       }) {
   executor.attach(driver);
+  restore_credentials(driver.state(), credentials);
   add_compat_routes(router, api);
   add_meta_routes(router, api);
   add_pair_routes(router, api);
@@ -155,6 +158,21 @@ void Gateway::Implementation::on_stopped(bool clean) {
   });
 }
 
+// The budget is over. Whoever waits for an update is told how far it is; the rest is the next process's.
+void Gateway::Implementation::leave_undone() {
+  const protocol::State& state = driver.state();
+  const std::string remedy =
+      settings.state_dir.empty()
+          ? std::string("there is no state directory, so they must be continued by hand")
+          : fmt::format("`weighlock finish --state-dir {}` ends it, and so does the next `weighlock serve` there",
+                        settings.state_dir);
+  log_error("leaving with work undone: {}; {}", left_text(state), remedy);
+  for (const auto& [name, pair] : state.pairs) {
+    if (!pair.active.empty()) waiters.ended(pair.active);
+  }
+  on_stopped(false);
+}
+
 Result<std::unique_ptr<Gateway>> Gateway::make(Loop& loop, GatewaySettings settings) {
   if (settings.admin_api_key.empty())
     return Error{ErrorCode::invalid_argument,
@@ -163,24 +181,31 @@ Result<std::unique_ptr<Gateway>> Gateway::make(Loop& loop, GatewaySettings setti
   if (!confinement) return std::move(confinement).error();
   Result<std::unique_ptr<Journal>> journal = open_journal(settings.state_dir);
   if (!journal) return std::move(journal).error();
-  protocol::State state = initial_state();
+  Result<protocol::State> state =
+      read_state(**journal, dialects(), random_hex(4), StartTime{loop.now(), unix_now_ms()});
+  if (!state) return std::move(state).error();
   protocol::Record started;
   started.kind = protocol::RecordKind::gateway_started;
-  started.body["boot"] = state.boot;
+  started.body["boot"] = state->boot;
   if (Status done = (*journal)->append({std::move(started)}, unix_now_ms()); !done) return done.error();
   return std::unique_ptr<Gateway>(new Gateway(std::make_unique<Implementation>(
-      loop, std::move(settings), *std::move(journal), *std::move(confinement), std::move(state))));
+      loop, std::move(settings), *std::move(journal), *std::move(confinement), *std::move(state))));
 }
 
 Gateway::Gateway(std::unique_ptr<Implementation> implementation) : implementation_(std::move(implementation)) {}
 Gateway::~Gateway() = default;
 
 Status Gateway::listen() {
+  Implementation& self = *implementation_;
   HttpServer::Settings settings;
-  settings.host = implementation_->settings.host;
-  settings.port = implementation_->settings.port;
-  settings.limits = implementation_->settings.limits;
-  return implementation_->server.listen(settings);
+  settings.host = self.settings.host;
+  settings.port = self.settings.port;
+  settings.limits = self.settings.limits;
+  if (Status done = self.server.listen(settings); !done) return done;
+  if (protocol::needs_recovery(self.driver.state()))
+    log_warn("taking over what the gateway before left undone: {}", left_text(self.driver.state()));
+  self.driver.post(protocol::Recover{});
+  return {};
 }
 
 int Gateway::port() const {
@@ -192,6 +217,18 @@ void Gateway::stop(std::function<void(bool clean)> stopped) {
   if (self.api.stopping) return;
   self.api.stopping = true;
   self.stopped = std::move(stopped);
+  self.loop.after(limits::kStopBudget, [&self, alive = std::weak_ptr(self.api.alive)] {
+    if (!alive.expired() && self.stopped) self.leave_undone();
+  });
+  self.driver.post(protocol::Shutdown{});
+}
+
+void Gateway::finish(std::function<void(const std::vector<FinishedWorker>&)> done) {
+  Implementation& self = *implementation_;
+  const std::vector<LeftWorker> before = left_behind(self.driver.state());
+  self.api.stopping = true;
+  self.stopped = [&self, before, done = std::move(done)](bool) { done(finished(before, self.driver.state())); };
+  self.driver.post(protocol::Recover{});
   self.driver.post(protocol::Shutdown{});
 }
 

@@ -13,6 +13,7 @@
 #include "weighlock/core/result.hpp"
 #include "weighlock/core/time.hpp"
 #include "weighlock/engines/conversation.hpp"
+#include "weighlock/gateway/leaving.hpp"
 #include "weighlock/journal/journal.hpp"
 #include "weighlock/net/server.hpp"
 #include "weighlock/runtime/loop.hpp"
@@ -40,20 +41,26 @@ struct GatewaySettings {
 
 class Gateway {
  public:
-  // Opens the journal and makes the parts; nothing listens yet. Errors: invalid_argument, conflict, journal_failed,
-  // journal_corrupt.
+  // Opens the journal, reads it back and makes the parts; nothing listens yet. Errors: invalid_argument, conflict,
+  // journal_failed, journal_corrupt.
   static Result<std::unique_ptr<Gateway>> make(Loop& loop, GatewaySettings settings);
   ~Gateway();
   Gateway(const Gateway&) = delete;
   Gateway& operator=(const Gateway&) = delete;
 
-  // Requests are answered from here on.
+  // Takes over what the process before left undone, and answers requests from here on. Pairs that are taken over queue
+  // their updates meanwhile.
   Status listen();
   int port() const;
 
-  // Takes no new update, undoes or finishes running ones (bounded by their restore deadlines), answers who waits,
-  // closes; then `stopped` runs once, with whether the journal and the sockets were closed in order.
+  // Takes no new update, undoes or finishes running ones, answers who waits, closes; then `stopped` runs once. Not
+  // clean: that was not done within limits::kStopBudget. What is left is in the journal and was told in the log; the
+  // process leaves without destroying the gateway, since a disk may hold one of its threads.
   void stop(std::function<void(bool clean)> stopped);
+
+  // Instead of listening: ends what the process before left undone, within the deadlines of its updates, and takes no
+  // new ones. `done` runs once, with each worker that was in hand or is held paused.
+  void finish(std::function<void(const std::vector<FinishedWorker>&)> done);
 
  private:
   struct Implementation;

@@ -161,6 +161,10 @@ Failure read_worker(const json::value& value, const std::string& field, const Co
     if (!file.path.empty()) out.key_files.push_back(std::move(file));
   }
   if (admin || api) out.credentials[spec.url] = std::move(keys);
+  json::object references;
+  if (admin) references["admin_key"] = *admin;
+  if (api) references["api_key"] = *api;
+  if (!references.empty()) spec.key_references = json::serialize(references);
   out.spec.workers.push_back(std::move(spec));
   return std::nullopt;
 }

@@ -308,6 +308,31 @@ TEST_F(Reconnect, concurrent_updates_queue_and_every_client_is_answered) {
   EXPECT_EQ(call("GET", "/v1/pairs/actor").json().at("committed").as_int64(), 5);
 }
 
+TEST_F(Reconnect, a_client_that_hangs_up_does_not_cancel_its_update) {
+  start();
+  ASSERT_EQ(call("POST", "/connect", connect_body()).status, 200);
+  begin(At::loading, 1).connection.reset();
+  let_go();
+  wait_until("the update", [&] { return serves(1); });
+  expect_all_run();
+}
+
+TEST_F(Reconnect, of_two_disconnects_both_are_answered) {
+  start();
+  ASSERT_EQ(call("POST", "/connect", connect_body()).status, 200);
+  const Asked running = begin(At::loading, 1);
+  const Asked one = ask("/disconnect", {{"pair_name", "actor"}});
+  const Asked two = ask("/disconnect", {{"pair_name", "actor"}});
+  wait_until("a disconnect that waits", [&] { return update(50).body.find("being removed") != std::string::npos; });
+  let_go();
+  EXPECT_EQ(running.read().json().at("status").as_string(), "ok");
+  const Reply first = one.read();
+  const Reply second = two.read();
+  EXPECT_EQ(first.status, 200) << first.body;
+  EXPECT_TRUE(second.status == 200 || second.status == 404) << second.body;  // 404: it came when the pair was gone
+  expect_all_run();
+}
+
 TEST_F(Reconnect, of_two_that_wait_the_newer_one_counts_and_the_older_is_told) {
   start();
   ASSERT_EQ(call("POST", "/connect", connect_body()).status, 200);

@@ -182,6 +182,21 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
   return out;
 }
 
+void VersionStorage::recall(const std::string& directory) {
+  std::string reason;
+  const std::shared_ptr<Known> known = reference(directory, reason);
+  if (!known) return log_warn("{}: what its engines should show isn't known: {}", directory, reason);
+  {
+    const std::lock_guard lock(mutex_);
+    if (known->sealed) return;
+  }
+  Result<Manifest> manifest = store_.load_manifest(directory);
+  if (!manifest) return;  // a start model, or a directory that others made: it has its expectations
+  const std::lock_guard lock(mutex_);
+  known->manifest = *std::move(manifest);
+  known->sealed = true;
+}
+
 std::shared_ptr<const Layout> VersionStorage::base_layout(const std::string& directory, std::string& reason) {
   if (directory.empty()) return nullptr;  // the machine said why
   {
@@ -245,9 +260,14 @@ Result<protocol::SealedVersion> VersionStorage::seal_adapter(const protocol::Sea
 }
 
 Result<std::string> VersionStorage::digest(const std::string& directory) {
+  const auto is_sealed = [&](const std::shared_ptr<Known>& known) {
+    const std::lock_guard lock(mutex_);
+    return known && known->sealed;
+  };
+  if (!is_sealed(find(directory))) recall(directory);
   const std::shared_ptr<Known> known = find(directory);
-  if (!known || !known->sealed)
-    return Error{ErrorCode::internal, fmt::format("'{}' is digested before it was sealed in this process", directory)};
+  if (!is_sealed(known))
+    return Error{ErrorCode::storage_failed, fmt::format("'{}' has no manifest that can be read", directory)};
   DigestControl control;
   control.cancel = &stopping_;
   Result<Digest> made = store_.digest(directory, known->inspection, control);

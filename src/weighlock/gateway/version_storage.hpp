@@ -38,6 +38,9 @@ class VersionStorage {
   Status discard(const std::string& save_path, const std::string& directory);
   Status mark_latest(const std::string& save_path, const std::string& directory);
 
+  // Knows the version as if it had been sealed in this process: an earlier one did it. Nothing if it can't be read.
+  void recall(const std::string& directory);
+
   // What an engine should show of a version sealed (or inspected as a reference) in this process; null: not known.
   std::shared_ptr<const Expectations> expectations_of(const std::string& directory) const;
 

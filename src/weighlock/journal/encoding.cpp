@@ -14,6 +14,7 @@ namespace weighlock {
 namespace {
 
 constexpr std::string_view kDomain = "weighlock.journal.1\n";
+constexpr std::size_t kUsualBytes = 512;  // of a record; longer ones grow
 
 std::string hex(std::string_view bytes) {
   std::string out;
@@ -127,7 +128,9 @@ Error corrupt(std::int64_t number, std::string_view why) {
 }  // namespace
 
 std::string encode_record(const protocol::Record& record, std::int64_t wall_ms) {
-  std::string out = "{\"body\":";
+  std::string out;
+  out.reserve(kUsualBytes);
+  out += "{\"body\":";
   append_sorted(out, record.body);
   out += ",\"kind\":";
   append_text(out, protocol::name(record.kind));

@@ -57,7 +57,7 @@ struct HttpClient::Implementation {
   Resolver resolver;
   std::shared_ptr<TlsContext> tls;  // made at the first https call
   std::unordered_map<CallId, Call> calls;
-  std::unordered_map<std::string, std::vector<Idle>> idle;
+  std::unordered_map<std::string, std::vector<Idle>> idle;  // the sweep forgets peers that have none
   std::optional<Loop::TimerId> sweep;  // of idle ones that were kept long enough; a timer for each would cost more
   CallId next_id = 1;
   // Posted work looks here whether the client is still there.
@@ -195,11 +195,9 @@ struct HttpClient::Implementation {
   // Kept connections
 
   void keep(const std::string& key, ConnectionPointer connection) {
+    if (!connection->idle()) return;
     auto& kept = idle[key];
-    if (kept.size() >= kIdlePerPeerMax || !connection->idle()) {
-      if (kept.empty()) idle.erase(key);
-      return;
-    }
+    if (kept.size() >= kIdlePerPeerMax) return;
     ClientConnection* const raw = connection.get();
     raw->when_unusable([this, key, raw] { drop_idle(key, raw); });
     kept.push_back({std::move(connection), loop.now()});
@@ -225,7 +223,6 @@ struct HttpClient::Implementation {
                                     [&](const Idle& kept) { return kept.connection.get() == connection; });
     if (found == entry->second.end()) return;
     entry->second.erase(found);
-    if (entry->second.empty()) idle.erase(entry);
   }
 
   // The latest used one that is still good, or null.
@@ -238,7 +235,6 @@ struct HttpClient::Implementation {
       entry->second.pop_back();
       if (last.connection->reusable()) good = std::move(last.connection);
     }
-    if (entry != idle.end() && entry->second.empty()) idle.erase(entry);
     return good;
   }
 

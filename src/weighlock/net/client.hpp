@@ -28,7 +28,8 @@ struct HttpCallOptions {
   bool fresh_connection = false;     // never one that was used before: for calls that may not be repeated. A reused
                                   // connection that turns out closed before any answer byte is retried once on a fresh
                                   // one for GET, or if no byte was sent; otherwise it is reported as reset.
-  std::optional<Milliseconds> idle_at_most;  // nor one that was idle for longer: its peer may be closing it
+  std::optional<Milliseconds> idle_at_most =
+      std::nullopt;  // nor one that was idle for longer: its peer may be closing it
 };
 
 class HttpClient {

@@ -20,6 +20,7 @@ namespace {
 
 // A peer that announces a large body and never sends it must not make us hold the room for it.
 constexpr std::size_t kBodyReserveMax = 1024 * 1024;
+constexpr std::size_t kUsualHeaders = 8;
 
 std::string text(beast::string_view view) {
   return std::string(view.data(), view.size());
@@ -41,6 +42,7 @@ struct Collector : http::basic_parser<kIsRequest> {
     this->header_limit(static_cast<std::uint32_t>(limits.header_bytes));
     this->body_limit(limits.body_bytes);
     this->eager(true);
+    message.headers.reserve(kUsualHeaders);
   }
 
   void on_request_impl(http::verb, beast::string_view, beast::string_view, int, Failure&) override {}

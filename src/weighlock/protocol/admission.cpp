@@ -8,6 +8,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/spec_record.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -46,16 +47,9 @@ std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
   return std::nullopt;
 }
 
-json::object spec_body(const PairSpec& spec, std::int64_t lineage) {
-  json::array workers;
-  for (const WorkerSpec& worker : spec.workers) workers.push_back(json::string(worker.url));
-  json::array trainers;
-  for (const std::string& url : spec.trainer_urls) trainers.push_back(json::string(url));
-  json::object body{{"lineage", lineage},
-                    {"save_path", spec.save_path},
-                    {"workers", std::move(workers)},
-                    {"trainers", std::move(trainers)}};
-  if (spec.lora) body["lora"] = {{"name", spec.lora->name}, {"keep", spec.lora->keep}};
+json::object connected_body(const PairSpec& spec, std::int64_t lineage) {
+  json::object body = spec_body(spec);
+  body["lineage"] = lineage;
   return body;
 }
 
@@ -124,9 +118,11 @@ void apply_spec(Context& context, const ConnectPair& event) {
     }
     if (spec.dialect) worker.dialect = spec.dialect;
   }
-  context.record(RecordKind::pair_connected, name, "", "", spec_body(event.spec, pair.lineage));
+  context.record(RecordKind::pair_connected, name, "", "", connected_body(event.spec, pair.lineage));
   reply(context, event.token, std::nullopt);
 }
+
+}  // namespace
 
 void abort_queue(Context& context, Pair& pair, const Error& error) {
   const std::deque<UpdateId> queue = std::exchange(pair.queue, {});
@@ -134,6 +130,8 @@ void abort_queue(Context& context, Pair& pair, const Error& error) {
     if (Update* update = context.find_update(id)) end_before_pause(context, *update, UpdateState::aborted, error);
   }
 }
+
+namespace {
 
 // Leaving workers that aren't READY get one heal before they are let go (protocol.md section 2, "Leaving").
 bool start_leave_job(Context& context, const std::string& name, Pair& pair) {
@@ -224,7 +222,11 @@ UpdateId enqueue(Context& context, Pair& pair, const RequestUpdate& event) {
   const UpdateId id = update.id;
   if (!event.key.empty()) pair.keys[event.key] = id;
   pair.queue.push_back(id);
-  json::object body{{"version", event.version}, {"lineage", pair.lineage}, {"attempt", update.attempt}};
+  json::object body{{"version", event.version},
+                    {"lineage", pair.lineage},
+                    {"attempt", update.attempt},
+                    {"label", update.version.label},
+                    {"policy", policy_body(event.policy)}};
   if (!event.key.empty()) body["key"] = event.key;
   if (!event.path.empty()) body["path"] = event.path;
   context.record(RecordKind::update_requested, update, "", std::move(body));
@@ -281,7 +283,7 @@ void on_connect(Context& context, const ConnectPair& event) {
                  error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.spec.name)));
   if (!event.new_lineage && same_workers(pair.spec, event.spec)) {
     pair.spec = event.spec;  // settings only: they hold from the next update on
-    context.record(RecordKind::pair_connected, event.spec.name, "", "", spec_body(event.spec, pair.lineage));
+    context.record(RecordKind::pair_connected, event.spec.name, "", "", connected_body(event.spec, pair.lineage));
     return reply(context, event.token, std::nullopt);
   }
   if (pair.reconnect)
@@ -353,7 +355,8 @@ void on_request(Context& context, const RequestUpdate& event) {
   Pair& pair = context.state().pairs.at(event.pair);
   std::optional<Error> error;
   if (const auto known = joined(context, pair, event, error)) {
-    if (!event.key.empty()) pair.keys.emplace(event.key, *known);
+    if (!event.key.empty() && pair.keys.emplace(event.key, *known).second)
+      context.record(RecordKind::key_joined, event.pair, *known, "", {{"key", event.key}});
     return reply(context, event.token, std::move(error), *known);
   }
   if (pair.queue.size() >= limits::kQueuedUpdatesMax)

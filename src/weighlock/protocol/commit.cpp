@@ -17,7 +17,8 @@ bool may_lag(const Pair& pair, const Update& update, const Target& target) {
   return pair.committed->version - target.former_version->version <= update.policy.max_lag;
 }
 
-// A target that isn't verified gets one catch-up, without holding the others; what can't have one is quarantined.
+}  // namespace
+
 void catch_up(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   const Cause cause = target.cause.value_or(context.cause(CauseCode::load_failed, "not loaded"));
@@ -34,6 +35,8 @@ void catch_up(Context& context, Update& update, Target& target) {
   target.caught_up = true;
   start_heal(context, update, target, update.version);
 }
+
+namespace {
 
 void begin_resuming(Context& context, Update& update) {
   context.set_state(update, UpdateState::resuming);
@@ -63,12 +66,14 @@ void begin_commit(Context& context, Update& update) {
                          {"verdict", std::string(name(target.verdict))},
                          {"evidence", std::string(name(target.evidence))}};
     if (target.vacuous) verdict["vacuous"] = true;
+    if (target.counted_lost) verdict["lost"] = true;
     verdicts.push_back(std::move(verdict));
   }
   context.record(RecordKind::verdict, update, "", {{"verdicts", std::move(verdicts)}});
   json::object body{{"lineage", update.version.lineage},
                     {"version", update.version.version},
                     {"directory", update.version.directory},
+                    {"label", update.version.label},
                     {"digest", update.version.digest}};
   if (is_lora(context, update)) body["adapter"] = new_name(context, update);
   context.record(RecordKind::commit, update, "", std::move(body));

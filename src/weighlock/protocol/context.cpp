@@ -10,20 +10,6 @@
 
 namespace weighlock::protocol {
 
-bool changes_something(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::identify:
-    case OperationKind::read_state:
-    case OperationKind::verify:
-    case OperationKind::barrier:
-    case OperationKind::probe:
-    case OperationKind::list_adapters:
-      return false;
-    default:
-      return true;
-  }
-}
-
 bool can_barrier_all(const DialectTraits& traits, const Worker& worker) {
   return std::all_of(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) {
     if (e.unpaused && e.kind == OperationKind::load && traits.load_barrier_needs_pause) return false;
@@ -103,22 +89,26 @@ void Context::cancel_all_timers(Update& update) {
 }
 
 void Context::record_intent(const std::string& pair, const Update* update, const std::string& worker,
-                            const Operation& operation, std::optional<CallId> call) {
+                            const Operation& operation, bool unpaused, std::optional<CallId> call) {
   json::object body{{"operation", std::string(name(operation.kind))}};
   if (call) body["call"] = *call;
   if (update) body["attempt"] = update->attempt;
   if (!operation.label.empty()) body["label"] = operation.label;
   if (!operation.directory.empty()) body["directory"] = operation.directory;
+  if (operation.pause_mode != PauseMode::abort) body["mode"] = std::string(name(operation.pause_mode));
+  if (unpaused) body["unpaused"] = true;
   record(RecordKind::intent, pair, update ? update->id : UpdateId(), worker, std::move(body));
 }
 
 void Context::intend(const Update& update, Target& target, const Operation& operation) {
-  record_intent(update.pair, &update, target.worker, operation, std::nullopt);
+  const bool unpaused = !target.paused && !target.was_paused;
+  record_intent(update.pair, &update, target.worker, operation, unpaused, std::nullopt);
   target.intended.push_back(operation.kind);
 }
 
 void Context::call(Update& update, Target& target, Step step, Operation operation) {
   WEIGHLOCK_CHECK(!target.call, "a target waits for one call");
+  yield_watch(*this, worker_of(target));
   target.step = step;
   ++update.waiting;
   const bool unpaused = !target.paused && !target.was_paused;
@@ -136,15 +126,13 @@ CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operat
   WEIGHLOCK_CHECK(!worker.in_flight, "one operation at a time per worker");
   const CallId id = state_.next_id++;
   const UpdateId update_id = update ? update->id : UpdateId();
-  worker.in_flight = EarlierCall{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
+  const EarlierCall sent{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
   state_.calls[id] = {update_id, worker.url};
   if (changes_something(operation.kind) && !intent_durable)
-    record_intent(update ? update->pair : worker.pair, update, worker.url, operation, id);
-  if (operation.kind == OperationKind::pause) worker.paused_by_us = worker.pause_since_read = true;
+    record_intent(update ? update->pair : worker.pair, update, worker.url, operation, unpaused, id);
   const bool writes_label = operation.kind == OperationKind::set_label ||
                             (operation.kind == OperationKind::load && traits_of(worker).load_sets_label);
-  if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);
-  if (writes_label) worker.labels.push_back(operation.label);
+  note_sent(worker, sent, operation.label, writes_label);
   emit(Call{id, worker.url, worker.dialect, std::move(operation), update_id, intent_durable});
   return id;
 }
@@ -193,7 +181,10 @@ void Context::set_state(Update& update, UpdateState state) {
   update.state = state;
   if (is_terminal(state)) return;
   update.phases.push_back(PhaseTime{state, now_, Milliseconds{0}});
-  record(RecordKind::update_phase, update, "", {{"state", std::string(name(state))}});
+  json::object body{{"state", std::string(name(state))}};
+  if (update.error)
+    body["error"] = {{"code", std::string(info(update.error->code).type)}, {"message", update.error->text()}};
+  record(RecordKind::update_phase, update, "", std::move(body));
 }
 
 void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause> why) {
@@ -205,7 +196,11 @@ void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause>
   if (state == WorkerState::quarantined) begin_watch(*this, worker);
   if (!lasting || !changed) return;
   json::object body{{"state", std::string(name(state))}};
-  if (worker.version) body["version"] = worker.version->version;
+  if (worker.version) {
+    body["lineage"] = worker.version->lineage;
+    body["version"] = worker.version->version;
+    body["evidence"] = std::string(name(worker.evidence));
+  }
   if (worker.cause)
     body["cause"] = {{"code", std::string(name(worker.cause->code))}, {"message", worker.cause->message}};
   record(RecordKind::worker_state, worker.pair, worker.locked_by, worker.url, std::move(body));

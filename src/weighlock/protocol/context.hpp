@@ -8,10 +8,10 @@
 #include <string_view>
 
 #include "weighlock/protocol/machine.hpp"
+#include "weighlock/protocol/worker_calls.hpp"
 
 namespace weighlock::protocol {
 
-bool changes_something(OperationKind kind);
 // Whether a barrier can tell that each of the worker's earlier calls has ended.
 bool can_barrier_all(const DialectTraits& traits, const Worker& worker);
 std::string version_key(const VersionRef& version);  // "lineage/version"
@@ -65,7 +65,7 @@ class Context {
   CallId send(Worker& worker, const Update* update, bool unpaused, Operation operation, bool intent_durable);
   void set_aside(Worker& worker);
   void record_intent(const std::string& pair, const Update* update, const std::string& worker,
-                     const Operation& operation, std::optional<CallId> call);
+                     const Operation& operation, bool unpaused, std::optional<CallId> call);
 
   State& state_;
   const Dialects& dialects_;

@@ -94,11 +94,14 @@ struct CommitDurable {
   UpdateId update;
 };
 
+// The first event after a replay that left something undone: updates of the gateway that died are ended or undone.
+struct Recover {};
+
 // SIGTERM: admission stops; running updates are compensated or finished.
 struct Shutdown {};
 
 using EventBody = std::variant<ConnectPair, RemovePair, RequestUpdate, CancelUpdate, CallEnded, SaveEnded, Prepared,
-                               Sealed, DigestDone, TimerFired, CommitDurable, Shutdown>;
+                               Sealed, DigestDone, TimerFired, CommitDurable, Recover, Shutdown>;
 
 struct Event {
   Instant now;

@@ -10,21 +10,17 @@
 namespace weighlock::protocol {
 namespace {
 
-void prune(Context& context, std::deque<UpdateId>& ended) {
-  while (ended.size() > limits::kUpdatesRememberedMax) {
-    const auto it = context.state().updates.find(ended.front());
-    if (it != context.state().updates.end()) {
-      const auto pair = context.state().pairs.find(it->second.pair);
-      if (pair != context.state().pairs.end())
-        std::erase_if(pair->second.keys, [&](const auto& e) { return e.second == ended.front(); });
-      context.state().updates.erase(it);
-    }
-    ended.pop_front();
-  }
+// What the update took from the worker, as history shows it.
+void add_times(const Update& update, const Target& target, json::object& entry) {
+  if (target.load_took) entry["load_ms"] = target.load_took->count();
+  if (target.switched_at) entry["switched_ms"] = (*target.switched_at - update.requested_at).count();
+  if (target.paused_at && target.resumed_at) entry["paused_ms"] = (*target.resumed_at - *target.paused_at).count();
 }
 
 json::object outcome_body(Context& context, const Update& update) {
   json::array workers;
+  const Pair& pair = context.pair_of(update);
+  const auto spoiled = pair.spoiled.find(version_key(update.version));
   for (const auto& [url, target] : update.targets) {
     json::object entry{{"worker", url},
                        {"verdict", std::string(name(target.verdict))},
@@ -33,6 +29,8 @@ json::object outcome_body(Context& context, const Update& update) {
     if (worker != context.state().workers.end()) entry["state"] = std::string(name(worker->second.state));
     if (target.cause)
       entry["cause"] = {{"code", std::string(name(target.cause->code))}, {"message", target.cause->message}};
+    if (spoiled != pair.spoiled.end() && spoiled->second.contains(url)) entry["spoiled"] = true;
+    add_times(update, target, entry);
     workers.push_back(std::move(entry));
   }
   json::object body{
@@ -82,6 +80,19 @@ void finish_restoring(Context& context, Update& update) {
 
 }  // namespace
 
+void forget_oldest(State& state, std::deque<UpdateId>& ended) {
+  while (ended.size() > limits::kUpdatesRememberedMax) {
+    const auto it = state.updates.find(ended.front());
+    if (it != state.updates.end()) {
+      const auto pair = state.pairs.find(it->second.pair);
+      if (pair != state.pairs.end())
+        std::erase_if(pair->second.keys, [&](const auto& e) { return e.second == ended.front(); });
+      state.updates.erase(it);
+    }
+    ended.pop_front();
+  }
+}
+
 void finish_if_done(Context& context, Update& update) {
   if (update.state != UpdateState::resuming && update.state != UpdateState::restoring) return;
   if (update.waiting > 0) return;
@@ -105,7 +116,9 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
     if (state == UpdateState::failed && update.kind == UpdateKind::update && by_it &&
         worker.state != WorkerState::ready)
       pair.spoiled[version_key(update.version)].insert(url);
-    if (update.kind == UpdateKind::leave && worker.state != WorkerState::ready)
+    // After a restart nobody waits for it to leave any more: then it stays with its pair.
+    const bool leaves = update.kind == UpdateKind::leave && (!pair.removing.empty() || pair.reconnect);
+    if (leaves && worker.state != WorkerState::ready)
       context.set_worker(worker, WorkerState::abandoned, target.cause ? target.cause : worker.cause);
     target.ended_as = worker.state;
   }
@@ -115,7 +128,7 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
   release_versions(context, update);
   std::erase(pair.queue, update.id);
   pair.history.push_back(update.id);
-  prune(context, pair.history);
+  forget_oldest(context.state(), pair.history);
   context.emit(UpdateEnded{update.id});
   resume_waiting(context);
   pair_is_idle(context, update.pair);

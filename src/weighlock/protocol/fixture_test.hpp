@@ -7,11 +7,13 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "weighlock/protocol/driver.hpp"
+#include "weighlock/protocol/replay.hpp"
 
 namespace weighlock::protocol {
 
@@ -53,11 +55,26 @@ class Fixture : public Ports, public ::testing::Test {
   void silence(int worker, OperationKind kind);
   void answer_silenced(int worker, Outcome outcome);  // the oldest call that was left unanswered
   void restart(int worker);
+  // The process dies at the n-th group from now on, with its effects performed or not; nothing happens after that.
+  void die_at_group(int n, bool effects_performed) { dies_in_ = n, effects_performed_ = effects_performed; }
+  // ... at the first group from now on that has such a record.
+  void die_at_record(RecordKind kind, std::string operation, bool effects_performed);
+  void die_again_at_group(int n) { dies_again_in_ = n; }  // of the process that starts next
+  int groups_left() const { return dies_in_; }
+  bool dead() const { return dead_; }
+  const State& state_at_death() const { return at_death_; }
+  // A new process on the records. Scripts are forgotten; `prepare` may make new ones before it takes over.
+  void start_again() {
+    start_again_with([] {});
+  }
+  void start_again_with(const std::function<void()>& prepare);
+  State replayed() const;
 
   const State& state() const { return driver_->state(); }
   const Update& update(const UpdateId& id) const { return state().updates.at(id); }
   const Worker& worker(int i) const { return state().workers.at(url(i)); }
   FakeWorker& engine(int i) { return engines_[url(i)]; }
+  FakeWorker& engine_at(const std::string& worker_url) { return engines_[worker_url]; }
   int count(int worker, OperationKind kind);
   std::vector<std::string> record_names() const;
   Outcome good(const std::string& url, const Call& call);
@@ -87,6 +104,13 @@ class Fixture : public Ports, public ::testing::Test {
   std::map<TimerId, Instant> timers_;
   std::vector<std::pair<std::string, CallId>> silenced_;
   std::unique_ptr<Driver> driver_;
+  int dies_in_ = 0;  // 0: never
+  int dies_again_in_ = 0;
+  std::optional<std::pair<RecordKind, std::string>> dies_at_;
+  State at_death_;
+  bool effects_performed_ = false;
+  bool dying_ = false;
+  bool dead_ = false;
 };
 
 Outcome failed(OutcomeKind kind, std::string text, ErrorCode code = ErrorCode::worker_failed);

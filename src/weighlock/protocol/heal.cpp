@@ -130,6 +130,7 @@ void on_heal_verified(Context& context, Update& update, Target& target, const Ou
 void send_read(Context& context, Update& update, Target& target) {
   Operation operation;
   operation.kind = OperationKind::read_state;
+  operation.doubt_pause = !context.worker_of(target).paused_by_us && !target.was_paused;
   context.call(update, target, Step::heal_reading, std::move(operation));
 }
 
@@ -254,7 +255,10 @@ void on_heal_retry(Context& context, Update& update, Target& target) {
 }
 
 void note_death(Context& context, Update& update, const Target& target, const VersionRef& version) {
-  context.pair_of(update).deaths[version_key(version)].insert(target.worker + " " + target.incarnation);
+  const std::string incarnation = target.worker + " " + target.incarnation;
+  if (!context.pair_of(update).deaths[version_key(version)].insert(incarnation).second) return;
+  context.record(RecordKind::death, update, target.worker,
+                 {{"version", version_key(version)}, {"incarnation", incarnation}});
 }
 
 bool is_suspect(Context& context, const Update& update, const VersionRef& version) {

@@ -72,6 +72,7 @@ void call_adapter(Context& context, Update& update, Target& target, Step step, O
                       {"call", id},
                       {"attempt", update.attempt},
                       {"adapter", operation.adapter},
+                      {"dialect", worker.dialect ? std::string(name(*worker.dialect)) : std::string()},
                       {"incarnation", adapters_of(context, update, target).incarnation}};
     if (!operation.directory.empty()) body["directory"] = operation.directory;
     context.record(RecordKind::intent, update, target.worker, std::move(body));

@@ -11,17 +11,6 @@
 namespace weighlock::protocol {
 namespace {
 
-// What an answer proves of the labels that we may have written.
-void settle_labels(Worker& worker, const Outcome& outcome, bool writes_label) {
-  if (!writes_label || worker.labels.empty()) return;
-  if (outcome.ok()) {
-    worker.labels.erase(worker.labels.begin(), worker.labels.end() - 1);
-  } else if ((outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent) &&
-             worker.labels.size() > 1) {
-    worker.labels.pop_back();
-  }
-}
-
 // A (state, event) pair that can't happen: it ends the simulator, and is a loud record in the gateway, which goes on;
 // the phase's deadline ends what waits.
 void unlisted(Context& context, const Update& update, const Target& target) {
@@ -87,6 +76,7 @@ void record_outcome(Context& context, const UpdateId& update, const Worker& work
   json::object body{
       {"operation", std::string(name(call.kind))}, {"call", call.call}, {"result", std::string(name(outcome.kind))}};
   if (!outcome.text.empty()) body["text"] = outcome.text;
+  if (call.kind == OperationKind::barrier && outcome.reading) body["read"] = true;
   context.record(RecordKind::outcome, worker.pair, update, worker.url, std::move(body));
 }
 
@@ -95,11 +85,7 @@ void on_late_answer(Context& context, Worker& worker, CallId call, const Outcome
       std::find_if(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) { return e.call == call; });
   if (it == worker.earlier.end()) return;
   record_outcome(context, "", worker, *it, outcome);
-  if (outcome.kind == OutcomeKind::unknown) {
-    it->may_answer = false;
-  } else {
-    worker.earlier.erase(it);  // its own answer: it has ended
-  }
+  note_late(worker, call, outcome.kind);
 }
 
 void on_call_ended(Context& context, const CallEnded& event) {
@@ -117,22 +103,14 @@ void on_call_ended(Context& context, const CallEnded& event) {
     return;
   }
   const EarlierCall call = *worker.in_flight;
-  worker.in_flight.reset();
   if (event.outcome.dialect) worker.dialect = event.outcome.dialect;
   const bool writes_label =
       call.kind == OperationKind::set_label ||
       (call.kind == OperationKind::load && worker.dialect && context.traits_of(worker).load_sets_label);
-  settle_labels(worker, event.outcome, writes_label);
-  const bool without_effect =
-      event.outcome.kind == OutcomeKind::untouched || event.outcome.kind == OutcomeKind::not_sent;
-  if (call.kind == OperationKind::pause && without_effect) worker.paused_by_us = call.held_before;
-  if (event.outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
-    worker.earlier.push_back(
-        EarlierCall{call.call, call.kind, call.pause_mode, false, call.held_before, call.unpaused});
-  }
+  note_ended(worker, call, event.outcome, writes_label);
   const bool watched = worker.watch.call == event.call;  // its reads fail each second while an engine is away
-  if (changes_something(call.kind) || (!event.outcome.ok() && !watched))
-    record_outcome(context, update_id, worker, call, event.outcome);
+  const bool told = changes_something(call.kind) || (call.kind == OperationKind::barrier && event.outcome.ok());
+  if (told || (!event.outcome.ok() && !watched)) record_outcome(context, update_id, worker, call, event.outcome);
   if (watched) return on_watch_call(context, worker, call, event.outcome);
   Update* update = context.find_update(update_id);
   if (!update) return;
@@ -169,7 +147,7 @@ void on_target_timer(Context& context, Update& update, const std::string& url) {
 
 void on_timer(Context& context, const TimerFired& event) {
   if (const auto watch = context.state().watch_timers.extract(event.timer); !watch.empty())
-    return on_watch_timer(context, watch.mapped());
+    return on_watch_timer(context, event.timer, watch.mapped());
   if (on_retire_timer(context, event.timer)) return;
   const auto it = context.state().timers.find(event.timer);
   if (it == context.state().timers.end()) return;  // cancelled while it fired
@@ -211,6 +189,7 @@ Effects step(State& state, const Dialects& dialects, const Event& event) {
         if constexpr (std::is_same_v<T, DigestDone>) on_digest_done(context, body);
         if constexpr (std::is_same_v<T, TimerFired>) on_timer(context, body);
         if constexpr (std::is_same_v<T, CommitDurable>) on_commit_durable(context, body);
+        if constexpr (std::is_same_v<T, Recover>) on_recover(context);
         if constexpr (std::is_same_v<T, Shutdown>) on_shutdown(context);
       },
       event.body);

@@ -6,6 +6,7 @@
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/spec_record.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -88,19 +89,25 @@ std::optional<Error> refuse_quorum(const Update& update, const std::string& reas
                nullptr};
 }
 
-namespace {
-
 json::object describe_targets(const Update& update) {
   json::array list;
   for (const auto& [url, target] : update.targets) {
-    list.push_back(json::object{{"worker", url},
-                                {"role", target.role == Role::member ? "member" : "extra"},
-                                {"included", target.included},
-                                {"incarnation", target.incarnation},
-                                {"was_paused", target.was_paused}});
+    json::object one{{"worker", url},
+                     {"role", target.role == Role::member ? "member" : "extra"},
+                     {"included", target.included},
+                     {"incarnation", target.incarnation},
+                     {"was_paused", target.was_paused},
+                     {"paused", target.paused},
+                     {"label", target.former_label},
+                     {"state", name(target.former_state)}};
+    if (target.former_cause) one["cause"] = cause_body(target.former_cause);
+    if (!target.included && target.cause) one["why"] = cause_body(target.cause);
+    list.push_back(std::move(one));
   }
   return {{"targets", std::move(list)}};
 }
+
+namespace {
 
 void pause_all(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {

@@ -13,6 +13,7 @@
 //   heal.cpp       bringing one worker to a version: catch-up and restoring share it
 //   resume.cpp     letting one worker serve again, or fencing it
 //   finish.cpp     terminal states
+//   recover.cpp    what a gateway that died left undone
 //   retention.cpp  which committed versions are deleted, and when
 //   watch.cpp      between updates: workers that may not serve stay paused
 //
@@ -32,6 +33,7 @@ void on_remove(Context& context, const RemovePair& event);
 void on_request(Context& context, const RequestUpdate& event);
 void on_cancel(Context& context, const CancelUpdate& event);
 void on_shutdown(Context& context);
+void abort_queue(Context& context, Pair& pair, const Error& error);
 // Whatever waits for the pair to be idle: a re-connect, a removal, the next update of the queue.
 void pair_is_idle(Context& context, const std::string& pair);
 
@@ -58,12 +60,15 @@ void on_survey_timer(Context& context, Update& update);
 // What an answer of the engine says of the worker; true if it is another incarnation than the one known.
 bool observe(Context& context, Worker& worker, const StateReading& reading);
 bool label_is_ours(const Worker& worker, const std::string& label);
+// A label of a load that has not ended; no engine starts with one.
+bool says_loading(const std::string& label);
 void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
 
 // pause.cpp
 // What can't be met with the members that are there is refused before anyone is touched.
 std::optional<Error> refuse_quorum(const Update& update, const std::string& reasons);
 void begin_pausing(Context& context, Update& update);
+json::object describe_targets(const Update& update);  // the body of a `targets` record
 void pausing_survey_done(Context& context, Update& update);
 void on_pausing_call(Context& context, Update& update, Target& target, const Outcome& outcome);
 void on_pause_timer(Context& context, Update& update);
@@ -88,6 +93,8 @@ void on_straggler_timer(Context& context, Update& update);
 
 // commit.cpp
 void begin_commit(Context& context, Update& update);
+// A target that isn't verified gets one catch-up, without holding the others; what can't have one is quarantined.
+void catch_up(Context& context, Update& update, Target& target);
 void on_commit_durable(Context& context, const CommitDurable& event);
 void on_resume_timer(Context& context, Update& update);
 
@@ -123,7 +130,7 @@ void start_retry(Context& context, Update& update, Target& target, Milliseconds 
 // watch.cpp
 // The worker is quarantined: it is looked at from now on, until it isn't any more.
 void begin_watch(Context& context, Worker& worker);
-void on_watch_timer(Context& context, const std::string& url);
+void on_watch_timer(Context& context, TimerId timer, const std::string& url);
 // The answer to a call of the watch; `call` is what was in flight.
 void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome);
 // An update is about to call the worker: it goes first.
@@ -139,5 +146,12 @@ void release_versions(Context& context, const Update& update);
 // Ends RESUMING or RESTORING when every target is done.
 void finish_if_done(Context& context, Update& update);
 void end_update(Context& context, Update& update, UpdateState state, std::optional<Error> error);
+// Keeps the newest of a list of ended updates; what goes takes its idempotency keys along.
+void forget_oldest(State& state, std::deque<UpdateId>& ended);
+
+// recover.cpp
+void on_recover(Context& context);
+// The first reading of a worker that an update of the gateway before had in hand; its earlier calls have ended.
+void on_recovered_reading(Context& context, Update& update, Target& target, const StateReading& reading);
 
 }  // namespace weighlock::protocol

@@ -99,8 +99,9 @@ void trigger_saves(Context& context, Update& update) {
   json::array ranks;
   const std::size_t count = pair.spec.save_trigger == SaveTrigger::rank0 ? 1 : pair.spec.trainer_urls.size();
   for (std::size_t i = 0; i < count; ++i) ranks.push_back(json::string(pair.spec.trainer_urls[i]));
-  context.record(RecordKind::save_intent, update, "",
-                 {{"directory", update.version.directory}, {"ranks", std::move(ranks)}});
+  context.record(
+      RecordKind::save_intent, update, "",
+      {{"directory", update.version.directory}, {"save_path", update.save_path}, {"ranks", std::move(ranks)}});
   for (std::size_t i = 0; i < count; ++i) {
     const std::string& url = pair.spec.trainer_urls[i];
     const CallId call = context.state().next_id++;
@@ -257,7 +258,10 @@ void on_save_ended(Context& context, const SaveEnded& event) {
   }
   Update* update = context.find_update(save.update);
   context.record(RecordKind::save_ended, pair_name, save.update, "",
-                 {{"trainer", trainer}, {"ok", event.kind == SaveOutcomeKind::ok}, {"text", event.text}});
+                 {{"trainer", trainer},
+                  {"ok", event.kind == SaveOutcomeKind::ok},
+                  {"may_run", event.may_run},
+                  {"text", event.text}});
   if (!event.may_run) discard_if_last(context, save);
   if (!update || update->state != UpdateState::preparing) return;
   for (Rank& rank : update->ranks) {
@@ -305,6 +309,7 @@ void on_sealed(Context& context, const Sealed& event) {
                     {"bytes", event.version->bytes},
                     {"tensors", event.version->tensors},
                     {"blind", event.version->blind},
+                    {"reference_reason", event.version->reference_reason},
                     {"digest", event.version->digest}};
   if (event.version->adapter_rank) body["rank"] = *event.version->adapter_rank;
   if (!event.version->adapter_base_reason.empty()) body["base_not_compared"] = event.version->adapter_base_reason;
@@ -315,7 +320,8 @@ void on_sealed(Context& context, const Sealed& event) {
     for (const auto& [url, worker] : context.state().workers) {
       if (worker.pair != update->pair || worker.start_path.empty()) continue;
       pair.last_good = VersionRef{0, 0, worker.start_path, worker.start_label, ""};
-      context.record(RecordKind::last_good, *update, "", {{"directory", worker.start_path}});
+      context.record(RecordKind::last_good, *update, "",
+                     {{"directory", worker.start_path}, {"label", worker.start_label}});
       break;
     }
   }

@@ -29,6 +29,9 @@ enum class RecordKind {
   commit,  // the decision point: committed := version
   digest,
   worker_state,  // state, cause
+  worker_seen,   // a process seen for the first time: incarnation, labels, start model, whose pause it has
+  death,         // a version was the last thing sent to an incarnation that died
+  key_joined,    // another idempotency key for an update that runs already
   discard,
   last_good,
 };

@@ -72,8 +72,11 @@ void begin_leave(Context& context, Update& update) {
     Worker& worker = context.worker_of(target);
     target.former_state = worker.state;
     target.former_cause = worker.cause;
-    read_worker(context, update, target);
   }
+  json::object body = describe_targets(update);
+  body["kind"] = "leave";
+  context.record(RecordKind::targets, update, "", std::move(body));
+  for (auto& [url, target] : update.targets) read_worker(context, update, target);
 }
 
 void on_leave_surveyed(Context& context, Update& update, Target& target) {

@@ -149,6 +149,7 @@ void on_barrier(Context& context, Update& update, Target& target, const Outcome&
     return quarantine(context, update, target,
                       context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
   }
+  if (target.recovered) return on_recovered_reading(context, update, target, *outcome.reading);
   const bool whole = target.verdict == Verdict::verified;
   if (target.resume_sent && (whole || !target.load_sent)) {
     if (target.paused) return send_resume(context, update, target);
@@ -267,7 +268,7 @@ void end_flush_tries(Context& context, Update& update, Target& target) {
 void on_resume_retry(Context& context, Update& update, Target& target) {
   if (target.step == Step::flushing_after) return send_flush(context, update, target);
   const Worker& worker = context.worker_of(target);
-  if (!worker.earlier.empty()) {
+  if (!worker.earlier.empty() || target.recovered) {
     start_barrier(context, update, target);
   } else if (target.resume_sent && worker.paused_by_us) {
     send_resume(context, update, target);

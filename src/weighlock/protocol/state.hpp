@@ -132,6 +132,7 @@ struct Target {
   bool caught_up = false;   // the one catch-up was tried
   bool reached = false;     // the survey's read was answered
   bool read_whole = false;  // a brief reading left a doubt: from now on readings are whole
+  bool recovered = false;   // taken over from a gateway that died, and not read since
   std::optional<CallId> call;
   std::vector<OperationKind> intended;  // steps of its pipeline that were recorded when it began
   Instant load_started;

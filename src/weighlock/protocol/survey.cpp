@@ -19,11 +19,6 @@ void survey_ended(Context& context, Update& update) {
   if (update.state == UpdateState::pausing) return pausing_survey_done(context, update);
 }
 
-// A label of a load that has not ended; no engine starts with one.
-bool says_loading(const std::string& label) {
-  return label.starts_with("loading:");
-}
-
 void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
   const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
   worker.incarnation = reading.incarnation;
@@ -47,6 +42,18 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
                        context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
 }
 
+void record_seen(Context& context, const Worker& worker) {
+  json::array labels;
+  for (const std::string& label : worker.labels) labels.push_back(json::string(label));
+  json::object body{{"incarnation", worker.incarnation},
+                    {"start_label", worker.start_label},
+                    {"start_path", worker.start_path},
+                    {"labels", std::move(labels)},
+                    {"paused_by_us", worker.paused_by_us}};
+  if (worker.dialect) body["dialect"] = std::string(name(*worker.dialect));
+  context.record(RecordKind::worker_seen, worker.pair, worker.locked_by, worker.url, std::move(body));
+}
+
 }  // namespace
 
 void read_worker(Context& context, Update& update, Target& target) {
@@ -54,6 +61,7 @@ void read_worker(Context& context, Update& update, Target& target) {
   yield_watch(context, worker);
   Operation reading = next_reading(context, worker);
   reading.brief = reading.kind == OperationKind::read_state && may_read_briefly(update, target, worker);
+  reading.doubt_pause = update.state >= UpdateState::pausing && !worker.paused_by_us;  // else nothing follows from it
   context.call(update, target, Step::surveying, std::move(reading));
 }
 
@@ -68,6 +76,10 @@ Operation next_reading(Context& context, Worker& worker) {
     operation.kind = OperationKind::read_state;
   }
   return operation;
+}
+
+bool says_loading(const std::string& label) {
+  return label.starts_with("loading:");
 }
 
 bool label_is_ours(const Worker& worker, const std::string& label) {
@@ -93,6 +105,7 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
     note_new_incarnation(context, worker, reading);
   }
   worker.pause_since_read = false;
+  if (first || is_new) record_seen(context, worker);
   worker.paused_by_other = reading.paused && !worker.paused_by_us;
   return is_new;
 }

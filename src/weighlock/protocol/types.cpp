@@ -234,6 +234,12 @@ std::string_view name(RecordKind kind) {
       return "digest";
     case RecordKind::worker_state:
       return "worker_state";
+    case RecordKind::worker_seen:
+      return "worker_seen";
+    case RecordKind::death:
+      return "death";
+    case RecordKind::key_joined:
+      return "key_joined";
     case RecordKind::discard:
       return "discard";
     case RecordKind::last_good:

@@ -145,6 +145,7 @@ struct Policy {
 struct WorkerSpec {
   std::string url;                     // normalised (core/url.hpp)
   std::optional<DialectKind> dialect;  // none = auto
+  std::string key_references = {};     // the edge's own words for where the worker's keys are found; never a key
 };
 
 // A pair whose versions are LoRA adapters: version N is loaded under the name "<name>-v<N>" beside the others.

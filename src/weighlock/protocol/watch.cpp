@@ -50,6 +50,7 @@ bool is_watched(Context& context, const Worker& worker) {
 }
 
 bool is_in_update(Context& context, const Worker& worker) {
+  if (worker.in_flight || !worker.locked_by.empty()) return true;
   const Update* active = context.find_update(context.state().pairs.at(worker.pair).active);
   return active && active->targets.contains(worker.url);
 }
@@ -76,9 +77,11 @@ void tell_that_it_runs(Context& context, Worker& worker, std::string message) {
 // generates with that one may have nothing else to generate with.
 bool may_run(const Pair& pair, const Worker& worker, const StateReading& reading) {
   if (worker.paused_by_us) return false;
+  const CauseCode why = worker.cause ? worker.cause->code : CauseCode::load_unknown;
+  const bool joined = why == CauseCode::restarted;
+  const bool out_of_reach = why == CauseCode::unreachable || why == CauseCode::credentials;
   // Without a pause no label says that a load has begun.
-  const bool joined = worker.cause && worker.cause->code == CauseCode::restarted;
-  if (pair.spec.policy.pause == PauseOwner::never && !joined) return false;
+  if (!joined && (!out_of_reach || pair.spec.policy.pause == PauseOwner::never)) return false;
   if (!worker.version) return worker.labels.empty() && reading.label == worker.start_label;
   const std::string& label = worker.version->lineage == 0 ? worker.start_label : worker.version->label;
   const bool settled = worker.labels.empty() || (worker.labels.size() == 1 && worker.labels.front() == label);
@@ -142,9 +145,9 @@ void begin_watch(Context& context, Worker& worker) {
   if (!worker.watch.call) look_later(context, worker);
 }
 
-void on_watch_timer(Context& context, const std::string& url) {
+void on_watch_timer(Context& context, TimerId timer, const std::string& url) {
   const auto found = context.state().workers.find(url);
-  if (found == context.state().workers.end()) return;
+  if (found == context.state().workers.end() || found->second.watch.timer != timer) return;  // it left the registry
   Worker& worker = found->second;
   worker.watch.timer.reset();
   if (worker.watch.call) {  // no answer in time

@@ -95,7 +95,7 @@ void Fleet::on_request(const Request& request) {
   if (route == routes_.end()) route = routes_.emplace(std::string(path), Route{}).first;
   if (route->second.count++ == 0) route->second.first = request.received;
   route->second.last = request.received;
-  in_flight_max_ = std::max(in_flight_max_, ++in_flight_);
+  in_flight_max_ = std::max(in_flight_max_, server_.in_flight());
   answer_worker(request, workers_[static_cast<std::size_t>(request.address - control_ - 1)]);
 }
 
@@ -112,7 +112,6 @@ void Fleet::answer_after(const Request& request, Worker& worker, std::string tex
 }
 
 void Fleet::send_answer(std::uint64_t connection, Worker& worker, std::string text, Clock::time_point received) {
-  --in_flight_;
   server_.answer(connection, std::move(text), worker.trainer);
   if (worker.paused) worker.own += Clock::now() - received;
 }
@@ -262,7 +261,7 @@ json::object Fleet::statistics() const {
 void Fleet::clear() {
   routes_.clear();
   accepted_before_ = server_.accepted();
-  in_flight_max_ = in_flight_;
+  in_flight_max_ = server_.in_flight();
   for (Worker& worker : workers_) worker.longest_window = worker.own_in_it = {};
 }
 

@@ -67,7 +67,6 @@ class Fleet {
   std::map<std::string, Route, std::less<>> routes_;
   std::vector<Request> waiting_saves_;  // of the collective; only connection and receipt are read
   std::uint64_t accepted_before_ = 0;
-  int in_flight_ = 0;
   int in_flight_max_ = 0;
 };
 

@@ -95,7 +95,9 @@ void HttpServer::accept_all(int address) {
 
 void HttpServer::drop(std::uint64_t id) {
   const auto node = connections_.extract(id);
-  if (!node.empty()) close(node.mapped().socket);
+  if (node.empty()) return;
+  if (node.mapped().busy) --in_flight_;
+  close(node.mapped().socket);
 }
 
 void HttpServer::on_readable(std::uint64_t id) {
@@ -123,6 +125,7 @@ void HttpServer::take_requests(std::uint64_t id) {
     const std::size_t target_end = text.find(' ', method_end + 1);
     const std::string_view whole(text);
     connection.busy = true;
+    ++in_flight_;
     handler_({connection.address, whole.substr(0, method_end),
               whole.substr(method_end + 1, target_end - method_end - 1), whole.substr(head_end + 4, body_size),
               Clock::now(), id});
@@ -134,6 +137,7 @@ void HttpServer::answer(std::uint64_t id, std::string text, bool close_after) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
   found->second.busy = false;
+  --in_flight_;
   found->second.close_after = close_after;
   found->second.out += text;
   flush(id, found->second);

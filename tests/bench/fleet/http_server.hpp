@@ -48,6 +48,8 @@ class HttpServer {
 
   void run();  // until the process ends
   std::uint64_t accepted() const { return accepted_; }
+  // Requests that wait for their answer, on connections that are open: one that its client gave up isn't in flight.
+  int in_flight() const { return in_flight_; }
   std::size_t open_connections() const { return connections_.size(); }
 
  private:
@@ -81,6 +83,7 @@ class HttpServer {
   std::uint64_t next_connection_;
   std::uint64_t next_timer_ = 0;
   std::uint64_t accepted_ = 0;
+  int in_flight_ = 0;
 };
 
 }  // namespace weighlock::bench

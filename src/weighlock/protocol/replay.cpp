@@ -1,0 +1,399 @@
+#include "weighlock/protocol/replay.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/spec_record.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+std::optional<Error> error_from(const json::value* body) {
+  if (!body || !body->is_object()) return std::nullopt;
+  return Error{error_code_from(text_of(*body, "code")), std::string(text_of(*body, "message")), nullptr};
+}
+
+}  // namespace
+
+void Replay::take(const Record& record, Instant at) {
+  switch (record.kind) {
+    case RecordKind::gateway_started:
+      return process_ended();
+    case RecordKind::pair_connected:
+      return pair_connected(record);
+    case RecordKind::pair_removed:
+      return pair_removed(record);
+    case RecordKind::update_requested:
+      return requested(record, at);
+    case RecordKind::update_phase:
+      return phase(record, at);
+    case RecordKind::update_ended:
+      return ended(record, at);
+    case RecordKind::targets:
+      return targets(record, at);
+    case RecordKind::intent:
+      return about_adapters(record) ? void() : intent(record);
+    case RecordKind::outcome:
+      return about_adapters(record) ? void() : outcome(record, at);
+    case RecordKind::verdict:
+      return verdicts(record, at);
+    case RecordKind::commit:
+      return commit(record);
+    case RecordKind::sealed:
+      return sealed(record);
+    case RecordKind::digest:
+      return digest(record);
+    case RecordKind::last_good:
+      return last_good(record);
+    case RecordKind::save_intent:
+      return save_intent(record, at);
+    case RecordKind::save_ended:
+      return save_ended(record);
+    case RecordKind::worker_state:
+      return worker_state(record, at);
+    case RecordKind::worker_seen:
+      return worker_seen(record);
+    case RecordKind::death:
+      if (Pair* pair = pair_of(record))
+        pair->deaths[std::string(text_of(record.body, "version"))].emplace(text_of(record.body, "incarnation"));
+      return;
+    case RecordKind::key_joined:
+      if (Pair* pair = pair_of(record)) pair->keys.emplace(text_of(record.body, "key"), record.update);
+      return;
+    case RecordKind::discard:
+      return discard(record);
+    case RecordKind::gateway_stopping:
+    case RecordKind::update_rejected:
+      return;  // update_ended tells the rest
+  }
+}
+
+State Replay::finish(std::string boot, Instant now) {
+  process_ended();
+  // The collective's time-out counts from now on: how long the process was gone, no clock of ours can tell.
+  for (auto& [trainer, busy] : state_.busy) busy.since = now;
+  state_.boot = std::move(boot);
+  return std::move(state_);
+}
+
+void Replay::process_ended() {
+  // The last records of a process may be lost, answers among them: any of the planned steps may have begun.
+  for (const auto& [url, plans] : planned_) {
+    for (const Record& plan : plans) begin_planned(plan, 0);
+  }
+  planned_.clear();
+  for (auto& [url, worker] : state_.workers) {
+    if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
+    for (EarlierCall& earlier : worker.earlier) earlier.may_answer = false;
+  }
+  for (auto& [trainer, busy] : state_.busy) busy.call = 0;
+}
+
+Pair* Replay::pair_of(const Record& record) {
+  const auto it = state_.pairs.find(record.pair);
+  return it == state_.pairs.end() ? nullptr : &it->second;
+}
+
+Update* Replay::update_of(const Record& record) {
+  const auto it = state_.updates.find(record.update);
+  return it == state_.updates.end() ? nullptr : &it->second;
+}
+
+Target* Replay::target_of(const Record& record) {
+  Update* update = update_of(record);
+  if (!update || is_terminal(update->state)) return nullptr;
+  const auto it = update->targets.find(record.worker);
+  return it == update->targets.end() ? nullptr : &it->second;
+}
+
+Worker& Replay::worker_of(const Record& record) {
+  Worker& worker = state_.workers[record.worker];
+  worker.url = record.worker;
+  if (!record.pair.empty()) worker.pair = record.pair;
+  return worker;
+}
+
+// --- pairs
+
+// A worker that LoRA pairs still use stays, as one that no full-model pair ever had.
+void Replay::forget_worker(const std::string& url) {
+  const auto it = state_.workers.find(url);
+  if (it == state_.workers.end()) return;
+  const std::optional<DialectKind> dialect = it->second.dialect;
+  if (!is_shared(state_, url)) {
+    state_.workers.erase(it);
+    return;
+  }
+  it->second = Worker();
+  it->second.url = url;
+  it->second.dialect = dialect;
+}
+
+void Replay::pair_connected(const Record& record) {
+  const json::value body(record.body);
+  Pair& pair = state_.pairs[record.pair];
+  const PairSpec before = std::exchange(pair.spec, spec_from(body));
+  pair.spec.name = record.pair;
+  pair.lineage = number_of(body, "lineage", pair.lineage);
+  if (pair.spec.lora) return adapters_connected(pair, before);
+  std::set<std::string> gone;
+  for (const auto& [url, worker] : state_.workers) {
+    if (worker.pair == record.pair && worker.state != WorkerState::abandoned) gone.insert(url);
+  }
+  for (const WorkerSpec& spec : pair.spec.workers) gone.erase(spec.url);
+  for (const std::string& url : gone) forget_worker(url);
+  for (const WorkerSpec& spec : pair.spec.workers) {
+    Worker& worker = state_.workers[spec.url];
+    worker.url = spec.url;
+    worker.pair = record.pair;
+    if (spec.dialect) worker.dialect = spec.dialect;
+  }
+}
+
+void Replay::pair_removed(const Record& record) {
+  const auto it = state_.pairs.find(record.pair);
+  if (it == state_.pairs.end()) return;
+  it->second.adapters.clear();
+  std::vector<std::string> gone;
+  for (const auto& [url, worker] : state_.workers) {
+    if (worker.pair == record.pair && worker.state != WorkerState::abandoned) gone.push_back(url);
+  }
+  for (const std::string& url : gone) forget_worker(url);
+  forget_unused_workers();
+  state_.orphans.insert(state_.orphans.end(), it->second.history.begin(), it->second.history.end());
+  forget_oldest(state_, state_.orphans);
+  state_.pairs.erase(it);
+}
+
+// --- updates
+
+void Replay::requested(const Record& record, Instant at) {
+  const json::value body(record.body);
+  Pair* pair = pair_of(record);
+  if (!pair) return;
+  Update& update = state_.updates[record.update];
+  update.id = record.update;
+  update.number = state_.next_update++;
+  update.pair = record.pair;
+  update.version.lineage = number_of(body, "lineage");
+  update.version.version = number_of(body, "version");
+  update.version.label = text_of(body, "label");
+  update.attempt = number_of(body, "attempt");
+  update.key = text_of(body, "key");
+  update.path = text_of(body, "path");
+  update.version.directory = update.path;
+  if (const json::value* policy = find(body, "policy")) update.policy = policy_from(*policy);
+  update.requested_at = at;
+  update.phases.push_back(PhaseTime{UpdateState::queued, at, Milliseconds{0}});
+  pair->attempts = std::max(pair->attempts, update.attempt);
+  if (!update.key.empty()) pair->keys[update.key] = update.id;
+  pair->queue.push_back(update.id);
+}
+
+// A job that heals leaving workers has no request: its first record names its phase.
+Update& Replay::leave_update(const Record& record, Instant at) {
+  Pair& pair = state_.pairs[record.pair];
+  Update& update = state_.updates[record.update];
+  update.id = record.update;
+  update.number = state_.next_update++;
+  update.kind = UpdateKind::leave;
+  update.pair = record.pair;
+  update.policy = pair.spec.policy;
+  update.version = pair.committed.value_or(VersionRef{});
+  update.requested_at = at;
+  pair.active = update.id;
+  return update;
+}
+
+void Replay::phase(const Record& record, Instant at) {
+  const json::value body(record.body);
+  Pair* pair = pair_of(record);
+  if (!pair) return;
+  Update* update = update_of(record);
+  if (!update) update = &leave_update(record, at);
+  if (!update->phases.empty()) update->phases.back().took = at - update->phases.back().began;
+  update->state = enum_from(text_of(body, "state"), UpdateState::failed, update->state);
+  update->phases.push_back(PhaseTime{update->state, at, Milliseconds{0}});
+  if (auto error = error_from(find(body, "error"))) update->error = std::move(error);
+  std::erase(pair->queue, update->id);
+  pair->active = update->id;
+}
+
+void Replay::ended(const Record& record, Instant at) {
+  const json::value body(record.body);
+  Update* update = update_of(record);
+  Pair* pair = pair_of(record);
+  if (!update || !pair) return;
+  if (!update->phases.empty()) update->phases.back().took = at - update->phases.back().began;
+  update->state = enum_from(text_of(body, "state"), UpdateState::failed, UpdateState::failed);
+  update->committed = find_bool(body, "committed");
+  update->error = error_from(find(body, "error"));
+  update->ended_at = at;
+  std::set<std::string> named;
+  for (const json::value& one : list_of(body, "workers")) {
+    const std::string url(text_of(one, "worker"));
+    named.insert(url);
+    Target& target = update->targets[url];
+    settle_planned(url);
+    target.worker = url;
+    target.step = Step::done;
+    target.verdict = enum_from(text_of(one, "verdict"), Verdict::unknown, target.verdict);
+    target.evidence = evidence_from(text_of(one, "evidence")).value_or(Evidence::none);
+    target.ended_as = enum_from(text_of(one, "state"), WorkerState::abandoned, WorkerState::gone);
+    target.cause = cause_from(find(one, "cause"), at);
+    target.load_took.reset();
+    target.paused_at.reset();
+    target.resumed_at.reset();
+    if (const auto ms = find_int(one, "load_ms")) target.load_took = Milliseconds(*ms);
+    if (const auto ms = find_int(one, "switched_ms")) target.switched_at = update->requested_at + Milliseconds(*ms);
+    if (const auto ms = find_int(one, "paused_ms")) {
+      target.paused_at = at + -Milliseconds(*ms);
+      target.resumed_at = at;
+    }
+    if (flag_of(one, "spoiled")) pair->spoiled[version_key(update->version)].insert(url);
+  }
+  std::erase_if(update->targets, [&](const auto& entry) { return !named.contains(entry.first); });
+  if (update->state >= UpdateState::rolled_back && update->committed == false) note_stored(*pair, *update, false);
+  if (pair->spec.lora) adapters_ended(*pair, *update);
+  if (pair->active == update->id) pair->active.clear();
+  std::erase(pair->queue, update->id);
+  pair->history.push_back(update->id);
+  forget_oldest(state_, pair->history);
+}
+
+void Replay::targets(const Record& record, Instant at) {
+  const json::value body(record.body);
+  Update* update = update_of(record);
+  if (!update) return;
+  for (const json::value& one : list_of(body, "targets")) {
+    const std::string url(text_of(one, "worker"));
+    Target& target = update->targets[url];
+    target.worker = url;
+    target.role = text_of(one, "role") == "extra" ? Role::extra : Role::member;
+    target.included = flag_of(one, "included", true);
+    target.step = target.included ? Step::judged : Step::done;
+    target.counted_lost = !target.included;
+    target.was_paused = flag_of(one, "was_paused");
+    target.incarnation = text_of(one, "incarnation");
+    target.former_label = text_of(one, "label");
+    target.former_state = enum_from(text_of(one, "state", "ready"), WorkerState::abandoned, WorkerState::ready);
+    target.former_cause = cause_from(find(one, "cause"), at);
+    if (!target.included) target.cause = cause_from(find(one, "why"), at);
+    const auto worker = state_.workers.find(url);
+    if (worker == state_.workers.end()) continue;
+    target.former_version = worker->second.version;
+    target.pause_sent = flag_of(one, "paused") && worker->second.paused_by_us;
+  }
+  update->members_fixed = true;
+}
+
+void Replay::verdicts(const Record& record, Instant at) {
+  const json::value body(record.body);
+  Update* update = update_of(record);
+  if (!update) return;
+  for (const json::value& one : list_of(body, "verdicts")) {
+    const std::string url(text_of(one, "worker"));
+    Target& target = update->targets[url];
+    target.worker = url;
+    target.verdict = enum_from(text_of(one, "verdict"), Verdict::unknown, Verdict::unknown);
+    target.evidence = evidence_from(text_of(one, "evidence")).value_or(Evidence::none);
+    target.vacuous = flag_of(one, "vacuous");
+    if (flag_of(one, "lost")) {
+      target.counted_lost = true;
+      target.included = false;
+    }
+    const auto pair = state_.pairs.find(update->pair);
+    if (target.verdict != Verdict::verified) continue;
+    target.switched_at = at;
+    if (pair != state_.pairs.end() && pair->second.spec.lora) continue;
+    Worker& worker = state_.workers[url];
+    worker.version = update->version;
+    worker.evidence = target.evidence;
+  }
+}
+
+// The decision. The record is the commit: who reads it back goes forward.
+void Replay::commit(const Record& record) {
+  Update* update = update_of(record);
+  Pair* pair = pair_of(record);
+  if (!update || !pair) return;
+  const json::value body(record.body);
+  if (const auto version = version_from(&body)) update->version = *version;
+  update->committed = true;
+  pair->committed = update->version;
+  pair->previous_good = std::exchange(pair->last_good, update->version);
+  note_stored(*pair, *update, true);
+  if (pair->spec.lora) adapters_committed(*pair, *update);
+  if (!update->sealed) return;
+  pair->bytes_last = update->sealed->bytes;
+  if (!update->sealed->blind) return;
+  pair->last_good.reset();
+  pair->rollback_reason = "the storage is not visible from the gateway";
+}
+
+void Replay::discard(const Record& record) {
+  Pair* pair = pair_of(record);
+  const json::value body(record.body);
+  const std::string_view directory = text_of(body, "directory");
+  if (!pair) return;
+  std::erase_if(pair->stored, [&](const StoredVersion& stored) { return stored.version.directory == directory; });
+  std::erase_if(pair->undone, [&](const UndoneDirectory& undone) { return undone.directory == directory; });
+}
+
+void Replay::sealed(const Record& record) {
+  const json::value body(record.body);
+  Update* update = update_of(record);
+  Pair* pair = pair_of(record);
+  if (!update || !pair) return;
+  SealedVersion sealed;
+  sealed.bytes = static_cast<std::uint64_t>(number_of(body, "bytes"));
+  sealed.tensors = static_cast<std::uint64_t>(number_of(body, "tensors"));
+  sealed.blind = flag_of(body, "blind");
+  sealed.digest = text_of(body, "digest");
+  update->sealed = sealed;
+  update->version.directory = text_of(body, "directory");
+  update->version.digest = sealed.digest;
+  const std::string_view reason = text_of(body, "reference_reason");
+  if (!pair->last_good)
+    pair->rollback_reason = reason.empty() ? std::string_view("the start model is not readable here") : reason;
+}
+
+void Replay::digest(const Record& record) {
+  const json::value body(record.body);
+  const auto digest = find_string(body, "digest");
+  Update* update = update_of(record);
+  if (!digest || !update) return;
+  update->version.digest = *digest;
+  Pair* pair = pair_of(record);
+  if (!pair) return;
+  for (auto* version : {&pair->committed, &pair->last_good}) {
+    if (*version && (*version)->same_version(update->version)) (*version)->digest = *digest;
+  }
+}
+
+void Replay::last_good(const Record& record) {
+  const json::value body(record.body);
+  Pair* pair = pair_of(record);
+  if (!pair) return;
+  if (const auto reason = find_string(body, "reason")) {  // the last one's bytes turned out bad
+    pair->last_good = std::exchange(pair->previous_good, std::nullopt);
+    const Update* update = update_of(record);
+    if (!pair->last_good)
+      pair->rollback_reason =
+          fmt::format("the files of v{} can't be trusted: {}", update ? update->version.version : 0, *reason);
+    return;
+  }
+  pair->last_good = VersionRef{0, 0, std::string(text_of(body, "directory")), std::string(text_of(body, "label")), ""};
+}
+
+bool needs_recovery(const State& state) {
+  return std::any_of(state.pairs.begin(), state.pairs.end(),
+                     [](const auto& entry) { return !entry.second.active.empty() || !entry.second.queue.empty(); });
+}
+
+}  // namespace weighlock::protocol

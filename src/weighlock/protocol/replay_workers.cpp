@@ -1,0 +1,256 @@
+// The part of the replay that is about trainers and workers: their calls, and what became of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/replay.hpp"
+#include "weighlock/protocol/spec_record.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+OperationKind operation_of(const json::value& body) {
+  return enum_from(text_of(body, "operation"), OperationKind::barrier, OperationKind::read_state);
+}
+
+// What a worker's own call did to the target that it was sent for.
+void note_intent(Target& target, OperationKind kind) {
+  switch (kind) {
+    case OperationKind::pause:
+      target.pause_sent = true;
+      target.was_paused = false;  // whoever had paused it had continued it: this one is ours to undo
+      break;
+    case OperationKind::set_label:
+      target.label_changed = true;
+      break;
+    case OperationKind::load:
+    case OperationKind::load_empty:
+      target.load_sent = true;
+      target.verdict = Verdict::unknown;
+      break;
+    case OperationKind::resume:
+      target.resume_sent = true;
+      break;
+    default:
+      break;
+  }
+}
+
+void note_outcome(Target& target, OperationKind kind, OutcomeKind result, const std::string& label, Instant at) {
+  const bool without_effect = result == OutcomeKind::untouched || result == OutcomeKind::not_sent;
+  switch (kind) {
+    case OperationKind::pause:
+      if (result == OutcomeKind::ok) target.paused_at = at;
+      break;
+    case OperationKind::resume:
+      if (result == OutcomeKind::ok) target.resumed_at = at;
+      break;
+    case OperationKind::set_label:
+      // Not written before any load, or the former label is back.
+      if ((without_effect && !target.load_sent) || (result == OutcomeKind::ok && label == target.former_label))
+        target.label_changed = false;
+      break;
+    case OperationKind::load:
+    case OperationKind::load_empty:
+      target.verdict = result == OutcomeKind::ok        ? Verdict::loaded
+                       : result == OutcomeKind::touched ? Verdict::torn
+                       : without_effect                 ? Verdict::untouched
+                                                        : Verdict::unknown;
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace
+
+// --- trainers
+
+void Replay::save_intent(const Record& record, Instant at) {
+  const json::value body(record.body);
+  Update* update = update_of(record);
+  if (!update) return;
+  update->version.directory = text_of(body, "directory");
+  update->save_path = text_of(body, "save_path");
+  update->directory_made = true;
+  for (const json::value& rank : list_of(body, "ranks")) {
+    if (!rank.is_string()) continue;
+    const std::string url(rank.get_string());
+    update->ranks.push_back(Rank{url, 0, false, SaveOutcomeKind::unknown, ""});
+    state_.busy[url] = TrainerBusy{update->id, update->save_path, 0, at, update->version.directory};
+  }
+}
+
+void Replay::save_ended(const Record& record) {
+  const json::value body(record.body);
+  const std::string trainer(text_of(body, "trainer"));
+  const auto busy = state_.busy.find(trainer);
+  if (busy != state_.busy.end() && busy->second.update == record.update && !flag_of(body, "may_run"))
+    state_.busy.erase(busy);
+  Update* update = update_of(record);
+  if (!update) return;
+  for (Rank& rank : update->ranks) {
+    if (rank.trainer != trainer) continue;
+    rank.ended = true;
+    rank.kind = flag_of(body, "ok") ? SaveOutcomeKind::ok : SaveOutcomeKind::failed;
+    rank.text = text_of(body, "text");
+  }
+}
+
+// --- workers
+
+bool Replay::writes_label(const Worker& worker, OperationKind kind) const {
+  if (kind == OperationKind::set_label) return true;
+  return kind == OperationKind::load && worker.dialect && dialects_.of(*worker.dialect).load_sets_label;
+}
+
+void Replay::begin_planned(const Record& plan, CallId call) {
+  const json::value body(plan.body);
+  Worker& worker = worker_of(plan);
+  if (worker.in_flight) worker.earlier.push_back(*worker.in_flight);
+  EarlierCall sent;
+  sent.call = call;
+  sent.kind = operation_of(body);
+  sent.pause_mode = pause_mode_from(text_of(body, "mode")).value_or(PauseMode::abort);
+  sent.held_before = worker.paused_by_us;
+  sent.unpaused = flag_of(body, "unpaused");
+  in_flight_of_[plan.worker] = plan.update;
+  note_sent(worker, sent, std::string(text_of(body, "label")), writes_label(worker, sent.kind));
+  if (Target* target = target_of(plan)) note_intent(*target, sent.kind);
+}
+
+// The worker's next record isn't an answer to a planned step: the first one was sent and given up, if the step before
+// it was answered; the others never came to it.
+void Replay::settle_planned(const std::string& url) {
+  const auto plans = planned_.find(url);
+  if (plans == planned_.end()) return;
+  const auto worker = state_.workers.find(url);
+  if (worker != state_.workers.end() && !worker->second.in_flight) begin_planned(plans->second.front(), 0);
+  planned_.erase(plans);
+}
+
+void Replay::intent(const Record& record) {
+  const json::value body(record.body);
+  if (!find(body, "call")) {
+    planned_[record.worker].push_back(record);
+    return;
+  }
+  settle_planned(record.worker);
+  Worker& worker = worker_of(record);
+  // One at a time: whatever ran before was given up.
+  if (worker.in_flight) worker.earlier.push_back(*worker.in_flight);
+  EarlierCall call;
+  call.call = static_cast<CallId>(number_of(body, "call"));
+  call.kind = operation_of(body);
+  call.pause_mode = pause_mode_from(text_of(body, "mode")).value_or(PauseMode::abort);
+  call.may_answer = true;
+  call.held_before = worker.paused_by_us;
+  call.unpaused = flag_of(body, "unpaused");
+  state_.next_id = std::max(state_.next_id, call.call + 1);
+  in_flight_of_[record.worker] = record.update;
+  note_sent(worker, call, std::string(text_of(body, "label")), writes_label(worker, call.kind));
+  if (Target* target = target_of(record)) note_intent(*target, call.kind);
+}
+
+void Replay::outcome(const Record& record, Instant at) {
+  const json::value body(record.body);
+  Worker& worker = worker_of(record);
+  Outcome outcome;
+  outcome.kind = enum_from(text_of(body, "result"), OutcomeKind::not_sent, OutcomeKind::unknown);
+  if (flag_of(body, "read")) outcome.reading.emplace();
+  const auto call = static_cast<CallId>(number_of(body, "call"));
+  const OperationKind kind = operation_of(body);
+  if (const auto plans = planned_.find(record.worker); plans != planned_.end() && changes_something(kind)) {
+    const bool is_first = operation_of(json::value(plans->second.front().body)) == kind;
+    if (is_first && !(worker.in_flight && worker.in_flight->call == call)) {
+      begin_planned(plans->second.front(), call);
+      plans->second.pop_front();
+    }
+    if (plans->second.empty() || outcome.kind != OutcomeKind::ok) planned_.erase(plans);  // nothing follows a failure
+  }
+  // Without an update it is late, unless the watch had sent it, between updates.
+  const bool is_late = record.update.empty() && kind != OperationKind::barrier && !in_flight_of_[record.worker].empty();
+  if (is_late && worker.in_flight && worker.in_flight->call == call)
+    worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
+  if (is_late) {
+    note_late(worker, call, outcome.kind);
+    return;
+  }
+  const std::string label = worker.labels.empty() ? std::string() : worker.labels.back();  // what a label step wrote
+  if (worker.in_flight && worker.in_flight->call == call) {
+    note_ended(worker, EarlierCall(*worker.in_flight), outcome, writes_label(worker, kind));
+  } else if (kind == OperationKind::barrier) {
+    EarlierCall barrier;
+    barrier.kind = kind;
+    // What was given up before it went out has ended with the rest.
+    if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
+    note_ended(worker, barrier, outcome, false);
+  }
+  if (Target* target = target_of(record)) note_outcome(*target, kind, outcome.kind, label, at);
+}
+
+// The version that a record names by its numbers.
+VersionRef Replay::version_of(const Worker& worker, std::int64_t lineage, std::int64_t version) {
+  VersionRef out{lineage, version, "", "", ""};
+  if (lineage == 0) {
+    out.directory = worker.start_path;
+    out.label = worker.start_label;
+    return out;
+  }
+  const auto pair = state_.pairs.find(worker.pair);
+  if (pair == state_.pairs.end()) return out;
+  for (const auto* known : {&pair->second.committed, &pair->second.last_good, &pair->second.previous_good}) {
+    if (*known && (*known)->same_version(out)) return **known;
+  }
+  return out;
+}
+
+void Replay::worker_state(const Record& record, Instant at) {
+  const json::value body(record.body);
+  const std::string_view word = text_of(body, "state");
+  const WorkerState state = enum_from(word, WorkerState::abandoned, WorkerState::ready);
+  if (name(state) != word) return;  // a remark ("continued_by_other"), not a state
+  Worker& worker = worker_of(record);
+  worker.state = state;
+  worker.cause = cause_from(find(body, "cause"), at);
+  worker.version.reset();
+  if (const auto version = find_int(body, "version"))
+    worker.version = version_of(worker, number_of(body, "lineage"), *version);
+  worker.evidence = evidence_from(text_of(body, "evidence")).value_or(Evidence::none);
+  if (state == WorkerState::ready) {
+    worker.paused_by_us = worker.pause_since_read = false;  // it was read, and ran
+    if (Pair* pair = pair_of(record)) {
+      for (auto& [version, workers] : pair->spoiled) workers.erase(worker.url);
+    }
+  }
+  Target* target = target_of(record);
+  const bool resolved =
+      state == WorkerState::ready || state == WorkerState::quarantined || state == WorkerState::foreign;
+  if (!target || !resolved) return;
+  target->step = Step::done;
+  target->cause = state == WorkerState::ready ? std::nullopt : worker.cause;
+  if (state == WorkerState::ready && worker.version && target->load_sent) target->verdict = Verdict::verified;
+}
+
+void Replay::worker_seen(const Record& record) {
+  const json::value body(record.body);
+  Worker& worker = worker_of(record);
+  worker.incarnation = text_of(body, "incarnation");
+  worker.start_label = text_of(body, "start_label");
+  worker.start_path = text_of(body, "start_path");
+  worker.dialect = dialect_from(text_of(body, "dialect"));
+  worker.labels.clear();
+  for (const json::value& label : list_of(body, "labels")) {
+    if (label.is_string()) worker.labels.emplace_back(label.get_string());
+  }
+  worker.paused_by_us = flag_of(body, "paused_by_us");
+  worker.pause_since_read = false;
+  worker.version.reset();
+  worker.evidence = Evidence::none;
+  worker.earlier.clear();
+  worker.in_flight.reset();
+}
+
+}  // namespace weighlock::protocol

@@ -1,0 +1,67 @@
+#include "weighlock/protocol/worker_calls.hpp"
+
+#include <algorithm>
+
+namespace weighlock::protocol {
+namespace {
+
+// What an answer proves of the labels that we may have written.
+void settle_labels(Worker& worker, const Outcome& outcome) {
+  if (worker.labels.empty()) return;
+  if (outcome.ok()) {
+    worker.labels.erase(worker.labels.begin(), worker.labels.end() - 1);
+  } else if ((outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent) &&
+             worker.labels.size() > 1) {
+    worker.labels.pop_back();
+  }
+}
+
+}  // namespace
+
+bool changes_something(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::identify:
+    case OperationKind::read_state:
+    case OperationKind::verify:
+    case OperationKind::barrier:
+    case OperationKind::probe:
+    case OperationKind::list_adapters:
+      return false;
+    default:
+      return true;
+  }
+}
+
+void note_sent(Worker& worker, const EarlierCall& call, const std::string& label, bool writes_label) {
+  worker.in_flight = call;
+  if (call.kind == OperationKind::pause) worker.paused_by_us = worker.pause_since_read = true;
+  if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);
+  if (writes_label) worker.labels.push_back(label);
+}
+
+void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome, bool writes_label) {
+  worker.in_flight.reset();
+  if (writes_label) settle_labels(worker, outcome);
+  const bool without_effect = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
+  if (call.kind == OperationKind::pause && without_effect) worker.paused_by_us = call.held_before;
+  if (call.kind == OperationKind::resume && outcome.ok()) worker.paused_by_us = false;
+  if (call.kind == OperationKind::barrier && outcome.ok() && outcome.reading) worker.earlier.clear();
+  if (outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
+    worker.earlier.push_back(call);
+    worker.earlier.back().may_answer = false;
+  }
+}
+
+bool note_late(Worker& worker, CallId call, OutcomeKind kind) {
+  const auto it =
+      std::find_if(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) { return e.call == call; });
+  if (it == worker.earlier.end()) return false;
+  if (kind == OutcomeKind::unknown) {
+    it->may_answer = false;
+  } else {
+    worker.earlier.erase(it);  // its own answer: it has ended
+  }
+  return true;
+}
+
+}  // namespace weighlock::protocol

@@ -1,0 +1,23 @@
+// Internal to protocol/: what a call to a worker, and its answer, do to the worker's books: whose pause it has, which
+// labels may be in it, what may still run in it.
+//
+// The machine and the replay of its records both keep them by these, so that a gateway that starts again knows of a
+// worker what the one before it knew.
+#pragma once
+
+#include <string>
+
+#include "weighlock/protocol/state.hpp"
+
+namespace weighlock::protocol {
+
+bool changes_something(OperationKind kind);
+
+// The call is on its way. `writes_label`: its success would make `label` the worker's.
+void note_sent(Worker& worker, const EarlierCall& call, const std::string& label, bool writes_label);
+// The answer of the worker's running call.
+void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome, bool writes_label);
+// The answer of a call that was given up before; false if it isn't one of the worker's.
+bool note_late(Worker& worker, CallId call, OutcomeKind kind);
+
+}  // namespace weighlock::protocol
