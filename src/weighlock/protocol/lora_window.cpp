@@ -86,8 +86,8 @@ bool may_be_reused(const Update& update) {
   return !update.path.empty() || !update.sealed || update.sealed->blind;
 }
 
-void add_to_window(Context& context, Pair& pair, const Update& update) {
-  const std::string name = new_name(context, update);
+void add_to_window(Pair& pair, const Update& update) {
+  const std::string name = adapter_name(*pair.spec.lora, update.version.version);
   std::erase_if(pair.window, [&](const AdapterVersion& v) { return v.name == name; });
   pair.window.push_back(AdapterVersion{name, update.attempt, update.version, may_be_reused(update)});
   while (pair.window.size() > static_cast<std::size_t>(limits::kAdapterWindowMax)) {

@@ -342,7 +342,6 @@ void Replay::discard(const Record& record) {
   const std::string_view directory = text_of(body, "directory");
   if (!pair) return;
   std::erase_if(pair->stored, [&](const StoredVersion& stored) { return stored.version.directory == directory; });
-  std::erase_if(pair->undone, [&](const UndoneDirectory& undone) { return undone.directory == directory; });
 }
 
 void Replay::sealed(const Record& record) {
