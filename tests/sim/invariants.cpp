@@ -326,7 +326,8 @@ void Invariants::check_quorum_at_end(const protocol::Update& update) {
   for (const auto& [url, target] : update.targets) {
     const auto worker = state().workers.find(url);
     if (target.role != protocol::Role::member) continue;
-    const bool left = worker == state().workers.end();  // its pair let it go in the same breath
+    // Its pair let it go in the same breath; LoRA pairs may use it still.
+    const bool left = worker == state().workers.end() || worker->second.pair != update.pair;
     if (is_lora(update)) {
       ready += target.verdict == protocol::Verdict::verified ? 1 : 0;
       continue;

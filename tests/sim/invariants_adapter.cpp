@@ -96,6 +96,11 @@ void Invariants::check_adapters(const Pair& pair) {
 }
 
 bool Invariants::in_hand(const std::string& worker, const std::string& adapter) const {
+  const auto& known = state().adapter_calls;  // answered perhaps, and the machine has not seen it yet
+  const bool waits = std::any_of(known.begin(), known.end(), [&](const auto& entry) {
+    return entry.second.worker == worker && entry.second.adapter == adapter;
+  });
+  if (waits) return true;
   return std::any_of(adapter_calls_.begin(), adapter_calls_.end(), [&](const auto& entry) {
     return entry.second.worker == worker && entry.second.operation.adapter == adapter;
   });

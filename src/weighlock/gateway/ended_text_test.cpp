@@ -43,6 +43,19 @@ TEST_F(EndedText, names_worker_phase_words_and_what_became_of_it) {
             "(load_failed); committed: true");
 }
 
+TEST_F(EndedText, adapter_that_failed_says_nothing_of_the_worker_itself) {
+  add("http://a:1", WorkerState::quarantined, Cause{CauseCode::load_failed, "of the model", Instant{1}});
+  add("http://b:1", WorkerState::ready,
+      Cause{CauseCode::adapter_failed, "load of policy-v6: 400 \"rank\"", Instant{1}});
+  for (auto& [url, target] : update.targets) target.adapter.emplace();
+  update.targets.at("http://a:1").verdict = Verdict::verified;
+  update.targets.at("http://a:1").cause.reset();
+  update.targets.at("http://b:1").verdict = Verdict::untouched;
+  EXPECT_EQ(
+      ended_text(state, update),
+      "pair 'actor' v6: degraded: 1/2 ready; worker http://b:1: load of policy-v6: 400 \"rank\"; committed: true");
+}
+
 TEST_F(EndedText, is_never_empty_and_does_not_say_the_pair_twice) {
   update.state = UpdateState::rejected;
   update.committed = false;

@@ -51,11 +51,20 @@ std::string Metrics::text(const protocol::State& state, std::int64_t journal_rec
       out += fmt::format("weighlock_committed_version{{pair={}}} {}\n", quoted(name), pair.committed->version);
   }
   std::map<std::pair<std::string, std::string>, int> workers;
-  for (const auto& [url, worker] : state.workers)
-    ++workers[{worker.pair, std::string(worker_state_word(worker.state))}];
+  for (const auto& [url, worker] : state.workers) {
+    if (!worker.pair.empty()) ++workers[{worker.pair, std::string(worker_state_word(worker.state))}];
+  }
   head(out, "weighlock_workers", "gauge", "Workers by pair and state.");
   for (const auto& [key, count] : workers)
     out += fmt::format("weighlock_workers{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);
+  std::map<std::pair<std::string, std::string>, int> adapters;
+  for (const auto& [name, pair] : state.pairs) {
+    for (const auto& [url, known] : pair.adapters) ++adapters[{name, known.cause ? "lacking" : "serving"}];
+  }
+  head(out, "weighlock_adapter_workers", "gauge", "Workers of a LoRA pair by whether they serve its version.");
+  for (const auto& [key, count] : adapters)
+    out +=
+        fmt::format("weighlock_adapter_workers{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);
   head(out, "weighlock_journal_records", "gauge", "Records in the journal.");
   out += fmt::format("weighlock_journal_records {}\n", journal_records);
   return out;

@@ -76,7 +76,7 @@ std::vector<AdapterVersion> older_of_window(const Pair& pair, const std::string&
 bool is_in_window(const Pair& pair, const std::string& directory);
 // Whether the update's directory may have held other bytes: its name then proves nothing.
 bool may_be_reused(const Update& update);
-void add_to_window(Context& context, Pair& pair, const Update& update);
+void add_to_window(Pair& pair, const Update& update);
 void plan_retirement(Pair& pair, std::int64_t version);
 void start_retirements(Context& context);
 // Ends an unload that runs on this worker: an update comes first.

@@ -52,7 +52,7 @@ void finish_restoring(Context& context, Update& update) {
 
 void adapters_committed(Context& context, Update& update) {
   Pair& pair = context.pair_of(update);
-  add_to_window(context, pair, update);
+  add_to_window(pair, update);
   bool everyone = true;
   for (auto& [url, target] : update.targets) {
     target.step = Step::done;

@@ -86,8 +86,8 @@ bool may_be_reused(const Update& update) {
   return !update.path.empty() || !update.sealed || update.sealed->blind;
 }
 
-void add_to_window(Context& context, Pair& pair, const Update& update) {
-  const std::string name = new_name(context, update);
+void add_to_window(Pair& pair, const Update& update) {
+  const std::string name = adapter_name(*pair.spec.lora, update.version.version);
   std::erase_if(pair.window, [&](const AdapterVersion& v) { return v.name == name; });
   pair.window.push_back(AdapterVersion{name, update.attempt, update.version, may_be_reused(update)});
   while (pair.window.size() > static_cast<std::size_t>(limits::kAdapterWindowMax)) {
@@ -152,7 +152,8 @@ void on_retired(Context& context, Pair& pair, const AdapterCall& call, const Out
     if (outcome.kind != OutcomeKind::untouched) return end_round(known);  // what comes behind would wait as long
   }
   if (!known.to_retire.empty() && known.to_retire.front() == call.adapter) known.to_retire.pop_front();
-  start_retirements(context);
+  if (!known.to_retire.empty() && may_retire(context.state(), call.worker) && !context.state().stopping)
+    send(context, pair, call.worker, known, false);
 }
 
 bool on_retire_timer(Context& context, TimerId timer) {

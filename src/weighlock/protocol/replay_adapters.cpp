@@ -3,7 +3,6 @@
 // Where the records leave a doubt the name stays, uncertain: the next update lists it or unloads it.
 #include <utility>
 
-#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/replay.hpp"
 #include "weighlock/protocol/spec_record.hpp"
@@ -101,9 +100,7 @@ void Replay::forget_unused_workers() {
 
 void Replay::adapters_committed(Pair& pair, const Update& update) {
   const std::string adapter = adapter_name(*pair.spec.lora, update.version.version);
-  std::erase_if(pair.window, [&](const AdapterVersion& version) { return version.name == adapter; });
-  pair.window.push_back(AdapterVersion{adapter, update.attempt, update.version, !update.path.empty()});
-  while (pair.window.size() > static_cast<std::size_t>(limits::kAdapterWindowMax)) pair.window.pop_front();
+  add_to_window(pair, update);
   for (const auto& [url, target] : update.targets) {
     if (target.verdict != Verdict::verified) continue;
     WorkerAdapters& known = pair.adapters[url];
