@@ -74,22 +74,26 @@ TEST_F(RecoveryTest, label_without_a_load_is_taken_for_torn_and_healed) {
   EXPECT_FALSE(engine(0).paused);
 }
 
-TEST_F(RecoveryTest, label_without_a_load_is_taken_back_where_there_is_nothing_to_heal_with) {
+// The intent of the load is recorded with the label's, so nobody can tell that it was never sent.
+TEST_F(RecoveryTest, label_of_a_load_is_not_taken_back_where_there_is_nothing_to_heal_with) {
   sealed.reference_clean = false;
   connect(2);
   die_at_record(RecordKind::intent, "set_label", true);
   request(1);
   ASSERT_TRUE(dead());
   take_over();
-  EXPECT_EQ(update(last()).state, UpdateState::rolled_back);
-  EXPECT_EQ(count(0, K::load), 0);
-  EXPECT_EQ(engine(0).label, "default");
-  EXPECT_FALSE(engine(0).paused);
+  EXPECT_EQ(update(last()).state, UpdateState::failed);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(0).cause->code, CauseCode::no_last_good);
+  EXPECT_EQ(count(0, K::resume), 0);
 }
 
 TEST_F(RecoveryTest, death_in_the_load_heals_who_had_a_load_intent_to_last_good) {
-  die_in_version_2(RecordKind::intent, "load");
-  ASSERT_EQ(engine(0).loaded, "/shared/v2.a2");
+  connect(2);
+  request(1);
+  for (int i = 0; i < 2; ++i) silence(i, K::load);
+  request(2);
+  for (int i = 0; i < 2; ++i) engine(i).loaded = "/shared/v2.a2";  // it went on without its gateway
   take_over();
   EXPECT_EQ(update(last()).state, UpdateState::rolled_back);
   for (int i = 0; i < 2; ++i) {

@@ -22,8 +22,11 @@ json::object books_of(const Worker& worker) {
   json::array labels;
   for (const std::string& label : worker.labels) labels.push_back(json::string(label));
   json::array earlier;
-  for (const EarlierCall& call : worker.earlier)
+  // A step that was planned, and of which nobody knows whether it began, is a doubt that only the replay has.
+  for (const EarlierCall& call : worker.earlier) {
+    if (call.call == 0) continue;
     earlier.push_back(json::object{{"call", call.call}, {"kind", name(call.kind)}});
+  }
   if (worker.in_flight && worker.in_flight->kind != K::verify && worker.in_flight->kind != K::read_state &&
       worker.in_flight->kind != K::barrier && worker.in_flight->kind != K::identify &&
       worker.in_flight->kind != K::probe)
@@ -40,7 +43,12 @@ json::object books_of(const Worker& worker) {
 // What must be known again at any moment.
 std::string books(const State& state) {
   json::object out;
-  for (const auto& [url, worker] : state.workers) out[url] = books_of(worker);
+  for (const auto& [url, worker] : state.workers) {
+    json::object one = books_of(worker);
+    one.erase("labels");  // of planned steps, and of answers that were held, the replay has more and fewer
+    one.erase("earlier");
+    out[url] = std::move(one);
+  }
   for (const auto& [trainer, busy] : state.busy) out[trainer] = busy.update;
   return json::serialize(out);
 }
