@@ -89,6 +89,7 @@ void Invariants::gateway_died(const std::vector<Record>& journal) {
     book.in_flight.clear();
     for (OpenCall& open : book.unresolved) open.connected = false;
   }
+  adapter_calls_.clear();  // what still runs of them in an engine is behind the lock that any later one waits for
   ended_.insert(end_records_.begin(), end_records_.end());  // whoever asks finds it ended
   intents_.clear();                                         // no call of the next process rests on one of these
   admitted_at_.clear();                                     // its deadlines begin anew
