@@ -30,7 +30,12 @@ void restore_credentials(const protocol::State& state, CredentialStore& credenti
       const auto look_up = [&, pair_name = name](std::string_view member, std::string& key) {
         const json::value* reference = find(*references, member);
         if (!reference) return;
-        if (const auto failure = read_key_reference(*reference, member, key))
+        KeyFile file{std::string(member), worker.url, "", member == "admin_key", ""};
+        auto failure = read_key_reference(*reference, member, key, file.path);
+        // Nobody is served yet, so nobody waits for a slow mount but the start.
+        if (!failure && !file.path.empty()) failure = take_key(read_key_file(file.path), file);
+        if (!file.key.empty()) key = file.key;
+        if (failure)
           log_error("pair={} worker {}: {}; its calls go without a key", pair_name, worker.url, failure->error.text());
       };
       look_up("admin_key", keys.admin_key);
