@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
@@ -242,6 +243,50 @@ void on_labelled(Context& context, Update& update, Target& target, const Outcome
   evaluate(context, update);
 }
 
+// The answer was lost, not the engine: once nothing of the load can still run, the engine tells what it holds. False if
+// there is no way to ask.
+bool ask_what_it_holds(Context& context, Update& update, Target& target, const std::string& lost) {
+  Worker& worker = context.worker_of(target);
+  const bool stays = update.policy.pause != PauseOwner::never && !target.asked;
+  if (!stays || worker.earlier.empty() || !can_barrier_all(context.traits_of(worker), worker)) return false;
+  target.asked = true;
+  target.cause = context.cause(CauseCode::load_unknown, lost);
+  context.reset_earlier(worker);
+  Operation operation;
+  operation.kind = OperationKind::barrier;
+  context.call(update, target, Step::asking, std::move(operation));
+  return true;
+}
+
+// The new label isn't proof enough of what was loaded (protocol.md section 5); an old one shows that the load is due.
+void on_asked(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  Worker& worker = context.worker_of(target);
+  const std::string before = target.cause ? target.cause->message : "";
+  const std::string text = fmt::format("{}; then: {}", before, outcome.text);
+  if (outcome.kind == OutcomeKind::not_sent) {
+    note_death(context, update, target, update.version);
+    judge(context, target, Verdict::unknown, CauseCode::unreachable, text);
+  } else if (!outcome.ok() || !outcome.reading) {
+    judge(context, target, Verdict::unknown, CauseCode::load_unknown, text);
+  } else if (observe(context, worker, *outcome.reading)) {
+    worker.earlier.clear();
+    note_death(context, update, target, update.version);
+    target.paused = outcome.reading->paused;
+    target.incarnation = worker.incarnation;
+    judge(context, target, Verdict::unknown, CauseCode::restarted, before + "; then a new process answered");
+  } else {
+    worker.earlier.clear();
+    const bool took_it = context.traits_of(worker).load_sets_label && outcome.reading->label == update.version.label;
+    if (!took_it) return send_load(context, update, target);
+    target.verdict = Verdict::loaded;
+    target.unproven = true;
+    target.load_took = context.now() - target.load_started;
+    context.set_worker(worker, WorkerState::loaded, worker.cause);
+    return after_label(context, update, target);
+  }
+  evaluate(context, update);
+}
+
 void on_loaded(Context& context, Update& update, Target& target, const Outcome& outcome) {
   const DialectTraits& traits = context.traits_of(context.worker_of(target));
   target.needs_restart = outcome.needs_restart;
@@ -268,6 +313,7 @@ void on_loaded(Context& context, Update& update, Target& target, const Outcome& 
       lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text);
       break;
     case OutcomeKind::unknown:
+      if (ask_what_it_holds(context, update, target, text)) return;
       judge(context, target, Verdict::unknown, CauseCode::load_unknown, text);
       break;
     default:
@@ -310,6 +356,14 @@ void pause_again(Context& context, Update& update, Target& target) {
   context.call(update, target, Step::repausing, std::move(operation));
 }
 
+// From LOADED back to LOADING; the books of what is still to load follow.
+void load_again(Context& context, Update& update, Target& target) {
+  ++update.countdown.unloaded;
+  target.verdict = Verdict::untouched;
+  target.tries = 0;
+  send_load(context, update, target);
+}
+
 void on_verified(Context& context, Update& update, Target& target, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
   const bool is_new = outcome.reading && observe(context, worker, *outcome.reading);
@@ -322,6 +376,8 @@ void on_verified(Context& context, Update& update, Target& target, const Outcome
   } else if (outcome.ok() && outcome.reading) {
     const bool running = !outcome.reading->paused && update.policy.pause == PauseOwner::gateway;
     if (running && target.repauses < kRepausesMax) return pause_again(context, update, target);
+    const bool proven = outcome.evidence > Evidence::label && !outcome.vacuous;
+    if (std::exchange(target.unproven, false) && !proven) return load_again(context, update, target);
     return judge_verified(context, update, target, outcome);
   } else if (outcome.kind == OutcomeKind::mismatch) {
     judge(context, target, Verdict::torn, CauseCode::verify_failed, fmt::format("verify: {}", outcome.text));
@@ -366,6 +422,8 @@ void on_loading_call(Context& context, Update& update, Target& target, Operation
       return on_labelled(context, update, target, outcome);
     case Step::loading:
       return on_loaded(context, update, target, outcome);
+    case Step::asking:
+      return on_asked(context, update, target, outcome);
     case Step::labelling_version:
       return on_version_labelled(context, update, target, outcome);
     case Step::flushing:

@@ -31,6 +31,7 @@ void route(Context& context, Update& update, Target& target, OperationKind kind,
       return;
     case Step::labelling:
     case Step::loading:
+    case Step::asking:
     case Step::labelling_version:
     case Step::flushing:
     case Step::verifying:

@@ -73,6 +73,7 @@ enum class Step {
   paused,
   labelling,
   loading,
+  asking,  // the answer to the load was lost: a barrier, and what the engine says it holds
   labelling_version,
   flushing,
   adapter_unloading,
@@ -115,6 +116,8 @@ struct Target {
   bool resume_sent = false;
   bool flushed_after = false;  // mode keep: the flush after the resume was sent
   bool load_sent = false;
+  bool asked = false;         // the answer to its load was lost once, and it was asked
+  bool unproven = false;      // ... and showed the new label: only evidence above that counts
   bool counted_lost = false;  // a member lost before its load was sent leaves the count
   std::string incarnation;
   std::string former_label;

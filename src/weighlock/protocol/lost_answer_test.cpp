@@ -1,0 +1,93 @@
+// The answer to a load is lost: the engine is asked before anything is sent again.
+#include "weighlock/protocol/fixture_test.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using K = OperationKind;
+
+class LostAnswerTest : public Fixture {
+ protected:
+  // What the lost load did: all of it, or nothing.
+  UpdateId lose(bool took_it, DialectKind dialect = DialectKind::sglang) {
+    for (int i = 0; i < 2; ++i) engine(i).dialect = dialect;
+    connect(2);
+    script(0, K::load, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost));
+    if (took_it) {
+      Outcome whole;
+      whole.kind = OutcomeKind::ok;
+      whole.reading = StateReading{"start-1", "1", true, "/models/start"};
+      script(0, K::barrier, whole);
+      engine(0).loaded = "/shared/v1.a1";
+    }
+    return request(1);
+  }
+};
+
+TEST_F(LostAnswerTest, engine_that_shows_the_old_version_is_sent_the_load_once_more) {
+  const UpdateId id = lose(false);
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(count(0, K::load), 2);
+  EXPECT_EQ(count(1, K::load), 1);
+  EXPECT_EQ(update(id).targets.at(url(0)).verdict, Verdict::verified);
+}
+
+TEST_F(LostAnswerTest, vllm_whose_label_is_a_step_of_its_own_is_sent_the_load_once_more) {
+  const UpdateId id = lose(false, DialectKind::vllm);
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(count(0, K::load), 2);
+}
+
+TEST_F(LostAnswerTest, engine_that_proves_the_new_version_is_not_sent_it_again) {
+  Outcome proven;
+  proven.kind = OutcomeKind::ok;
+  proven.reading = StateReading{"start-1", "1", true, "/models/start"};
+  proven.evidence = Evidence::spot;
+  script(0, K::verify, proven);
+  const UpdateId id = lose(true);
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(count(0, K::load), 1);
+}
+
+TEST_F(LostAnswerTest, new_label_alone_is_no_proof_and_the_load_is_sent_again) {
+  Outcome labelled;
+  labelled.kind = OutcomeKind::ok;
+  labelled.reading = StateReading{"start-1", "1", true, "/models/start"};
+  labelled.evidence = Evidence::spot;
+  labelled.vacuous = true;
+  script(0, K::verify, labelled);
+  const UpdateId id = lose(true);
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(count(0, K::load), 2);
+}
+
+TEST_F(LostAnswerTest, engine_that_is_gone_is_no_verdict_for_the_others) {
+  script(0, K::barrier, failed(OutcomeKind::not_sent, "refused"), -1);
+  const UpdateId id = lose(false);
+  EXPECT_EQ(update(id).state, UpdateState::degraded);
+  EXPECT_EQ(count(0, K::load), 1);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+}
+
+TEST_F(LostAnswerTest, engine_that_restarted_is_not_taken_for_the_one_that_was_sent_the_load) {
+  Outcome other;
+  other.kind = OutcomeKind::ok;
+  other.reading = StateReading{"start-2", "default", false, "/models/start"};
+  script(0, K::barrier, other);
+  const UpdateId id = lose(false);
+  ASSERT_TRUE(update(id).targets.contains(url(0)));
+  EXPECT_NE(update(id).state, UpdateState::failed);
+  EXPECT_NE(update(id).targets.at(url(0)).verdict, Verdict::loaded);
+}
+
+TEST_F(LostAnswerTest, second_loss_is_unknown) {
+  connect(2);
+  script(0, K::load, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost), 2);
+  const UpdateId id = request(1);
+  EXPECT_EQ(count(0, K::load), 2);
+  EXPECT_NE(worker(0).state, WorkerState::ready);
+  EXPECT_TRUE(update(id).committed == true);
+}
+
+}  // namespace
+}  // namespace weighlock::protocol
