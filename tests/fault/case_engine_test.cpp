@@ -39,6 +39,24 @@ TEST_F(CaseTest, one_failed_engine_is_fenced_and_a_retry_does_not_touch_the_othe
   EXPECT_EQ(three->state(1), "ready");
 }
 
+// A6
+TEST_F(CaseTest, a_load_whose_answer_was_lost_is_sent_again_only_if_the_engine_holds_the_old_version) {
+  for (const Fault fault : {Fault::reset_after, Fault::reset_before}) {
+    SCOPED_TRACE(name(fault));
+    const auto one = fleet(DialectKind::sglang, 1);
+    ASSERT_EQ(state_of(one->update(1)), "succeeded");
+    lab.on_peers([&] { one->engine(0).begin_script(); });
+    arm(*one, 0, kSglangLoad, fault);
+    const json::value ended = one->update(2);
+    EXPECT_EQ(state_of(ended), "succeeded") << json::serialize(ended);
+    EXPECT_EQ(count(*one, 0, kSglangLoad), fault == Fault::reset_after ? 1 : 2);
+    EXPECT_EQ(count(*one, 0, "/continue_generation"), 1);
+    EXPECT_EQ(one->state(0), "ready");
+    expect_well(*one);
+    ASSERT_EQ(lab.call("DELETE", "/v1/pairs/actor").status, 200);
+  }
+}
+
 // A7
 TEST_F(CaseTest, the_engines_own_words_reach_the_caller_at_once) {
   const auto one = fleet(DialectKind::vllm, 1);

@@ -3,7 +3,8 @@
 //
 //   labelling -> loading -> [labelling_version] -> [flushing] -> verifying -> judged
 //
-// Workers don't wait for each other inside a batch: each is verified as soon as it has loaded.
+// Workers don't wait for each other inside a batch: each is verified as soon as it has loaded. (The file is long because
+// a worker's pipeline is read as one: its steps, what their answers mean, and what follows for the update.)
 #include <fmt/format.h>
 
 #include <algorithm>
