@@ -314,7 +314,7 @@ void on_loaded(Context& context, Update& update, Target& target, const Outcome& 
       lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text);
       break;
     case OutcomeKind::unknown:
-      if (ask_what_it_holds(context, update, target, text)) return;
+      if (outcome.code == ErrorCode::connection_lost && ask_what_it_holds(context, update, target, text)) return;
       judge(context, target, Verdict::unknown, CauseCode::load_unknown, text);
       break;
     default:
