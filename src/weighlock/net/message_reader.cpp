@@ -91,6 +91,11 @@ struct Collector : http::basic_parser<kIsRequest> {
   Failure parse(std::string& buffer) {
     Failure failure;
     if (buffer.empty()) return failure;
+    // What follows the header of a last chunk is at least its own end; Beast asserts that it isn't asked for less
+    // again.
+    constexpr std::size_t kLastChunkBytes = 5;  // "0", and two ends of line
+    const bool may_be_last = this->is_header_done() && this->chunked() && buffer.front() == '0';
+    if (may_be_last && buffer.size() < kLastChunkBytes) return failure;
     const std::size_t used = this->put(boost::asio::buffer(buffer), failure);
     buffer.erase(0, used);
     if (failure == http::error::need_more) failure = {};
