@@ -5,6 +5,7 @@
 #include <boost/json/value_stack.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -93,7 +94,11 @@ struct Handler {
   bool on_number_part(json::string_view, json::error_code&) { return true; }
   bool on_int64(std::int64_t i, json::string_view, json::error_code& ec) { return stack.push_int64(i), admit(ec); }
   bool on_uint64(std::uint64_t u, json::string_view, json::error_code& ec) { return stack.push_uint64(u), admit(ec); }
-  bool on_double(double d, json::string_view, json::error_code& ec) { return stack.push_double(d), admit(ec); }
+  // Boost.JSON makes a NaN of a zero with a great exponent, 0e777.
+  bool on_double(double d, json::string_view, json::error_code& ec) {
+    stack.push_double(std::isnan(d) ? 0.0 : d);
+    return admit(ec);
+  }
   bool on_bool(bool b, json::error_code& ec) { return stack.push_bool(b), admit(ec); }
   bool on_null(json::error_code& ec) { return stack.push_null(), admit(ec); }
   bool on_comment_part(json::string_view, json::error_code&) { return true; }

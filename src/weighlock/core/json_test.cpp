@@ -56,5 +56,13 @@ TEST(Json, members_are_found_only_with_their_type) {
   EXPECT_FALSE(find_string(value, "n").has_value());
 }
 
+TEST(Json, zero_stays_zero_whatever_its_exponent) {
+  for (const char* text : {"0E0777", "0e777", "0.0e999", "-0e400"}) {
+    const Result<json::value> value = parse_json(text, "body");
+    ASSERT_TRUE(value) << text;
+    EXPECT_EQ(value->to_number<double>(), 0.0) << text;
+  }
+}
+
 }  // namespace
 }  // namespace weighlock
