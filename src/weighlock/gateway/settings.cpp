@@ -208,7 +208,8 @@ std::optional<FieldError> unknown_key(const json::object& object, std::string_vi
   for (const json::key_value_pair& member : object) {
     const std::string_view key(member.key().data(), member.key().size());
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    std::string field = place(at, key.empty() ? "''" : printable(key, kShownBytesMax));
+    const std::string shown = printable(key, kShownBytesMax);
+    std::string field = place(at, shown.empty() ? "''" : shown);  // a key of blanks has nothing to show either
     Error error{ErrorCode::unknown_key, fmt::format("{}: unknown key{}", field, suggestion(key, known))};
     return FieldError{std::move(field), std::move(error)};
   }
