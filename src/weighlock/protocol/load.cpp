@@ -3,8 +3,9 @@
 //
 //   labelling -> loading -> [labelling_version] -> [flushing] -> verifying -> judged
 //
-// Workers don't wait for each other inside a batch: each is verified as soon as it has loaded. (The file is long because
-// a worker's pipeline is read as one: its steps, what their answers mean, and what follows for the update.)
+// Workers don't wait for each other inside a batch: each is verified as soon as it has loaded.
+//
+// The file is long because a worker's pipeline is read as one: its steps, what their answers mean, what follows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -81,8 +82,9 @@ void launch_one(Context& context, Update& update, Target& target) {
   if (target.adapter) return launch_adapter(context, update, target);
   const DialectTraits& traits = context.traits_of(context.worker_of(target));
   target.tries = 0;
+  // Live traffic would show the label; and where an answer is believed nobody reads it.
   if (update.policy.pause == PauseOwner::never || trusts_answers(update)) {
-    send_load(context, update, target);  // live traffic would show the label
+    send_load(context, update, target);
   } else {
     target.label_changed = true;
     context.call(update, target, Step::labelling, label_operation("loading:" + update.id));

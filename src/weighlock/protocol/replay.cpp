@@ -84,7 +84,7 @@ State Replay::finish(std::string boot, Instant now) {
 void Replay::process_ended() {
   // The last records of a process may be lost, answers among them: any of the planned steps may have begun.
   for (const auto& [url, plans] : planned_) {
-    for (const Record& plan : plans) begin_planned(plan, 0);
+    for (const Record& plan : plans) begin_call(plan, 0);
   }
   planned_.clear();
   for (auto& [url, worker] : state_.workers) {

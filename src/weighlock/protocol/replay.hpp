@@ -46,8 +46,8 @@ class Replay {
   void worker_seen(const Record& record);
   void discard(const Record& record);
   void process_ended();
+  void begin_call(const Record& intent, CallId call);
   // Steps that were recorded before they were due (Context::intend): what may be under way of them.
-  void begin_planned(const Record& plan, CallId call);
   void settle_planned(const std::string& worker);
   void forget_worker(const std::string& url);
 

@@ -106,19 +106,21 @@ bool Replay::writes_label(const Worker& worker, OperationKind kind) const {
   return kind == OperationKind::load && worker.dialect && dialects_.of(*worker.dialect).load_sets_label;
 }
 
-void Replay::begin_planned(const Record& plan, CallId call) {
-  const json::value body(plan.body);
-  Worker& worker = worker_of(plan);
+void Replay::begin_call(const Record& intent, CallId call) {
+  const json::value body(intent.body);
+  Worker& worker = worker_of(intent);
+  // One at a time: whatever ran before was given up.
   if (worker.in_flight) worker.earlier.push_back(*worker.in_flight);
   EarlierCall sent;
   sent.call = call;
   sent.kind = operation_of(body);
   sent.pause_mode = pause_mode_from(text_of(body, "mode")).value_or(PauseMode::abort);
+  sent.may_answer = true;
   sent.held_before = worker.paused_by_us;
   sent.unpaused = flag_of(body, "unpaused");
-  in_flight_of_[plan.worker] = plan.update;
+  in_flight_of_[intent.worker] = intent.update;
   note_sent(worker, sent, std::string(text_of(body, "label")), writes_label(worker, sent.kind));
-  if (Target* target = target_of(plan)) note_intent(*target, sent.kind);
+  if (Target* target = target_of(intent)) note_intent(*target, sent.kind);
 }
 
 // The worker's next record isn't an answer to a planned step: the first one was sent and given up, if the step before
@@ -127,7 +129,7 @@ void Replay::settle_planned(const std::string& url) {
   const auto plans = planned_.find(url);
   if (plans == planned_.end()) return;
   const auto worker = state_.workers.find(url);
-  if (worker != state_.workers.end() && !worker->second.in_flight) begin_planned(plans->second.front(), 0);
+  if (worker != state_.workers.end() && !worker->second.in_flight) begin_call(plans->second.front(), 0);
   planned_.erase(plans);
 }
 
@@ -138,20 +140,9 @@ void Replay::intent(const Record& record) {
     return;
   }
   settle_planned(record.worker);
-  Worker& worker = worker_of(record);
-  // One at a time: whatever ran before was given up.
-  if (worker.in_flight) worker.earlier.push_back(*worker.in_flight);
-  EarlierCall call;
-  call.call = static_cast<CallId>(number_of(body, "call"));
-  call.kind = operation_of(body);
-  call.pause_mode = pause_mode_from(text_of(body, "mode")).value_or(PauseMode::abort);
-  call.may_answer = true;
-  call.held_before = worker.paused_by_us;
-  call.unpaused = flag_of(body, "unpaused");
-  state_.next_id = std::max(state_.next_id, call.call + 1);
-  in_flight_of_[record.worker] = record.update;
-  note_sent(worker, call, std::string(text_of(body, "label")), writes_label(worker, call.kind));
-  if (Target* target = target_of(record)) note_intent(*target, call.kind);
+  const auto call = static_cast<CallId>(number_of(body, "call"));
+  state_.next_id = std::max(state_.next_id, call + 1);
+  begin_call(record, call);
 }
 
 void Replay::outcome(const Record& record, Instant at) {
@@ -165,7 +156,7 @@ void Replay::outcome(const Record& record, Instant at) {
   if (const auto plans = planned_.find(record.worker); plans != planned_.end() && changes_something(kind)) {
     const bool is_first = operation_of(json::value(plans->second.front().body)) == kind;
     if (is_first && !(worker.in_flight && worker.in_flight->call == call)) {
-      begin_planned(plans->second.front(), call);
+      begin_call(plans->second.front(), call);
       plans->second.pop_front();
     }
     if (plans->second.empty() || outcome.kind != OutcomeKind::ok) planned_.erase(plans);  // nothing follows a failure
