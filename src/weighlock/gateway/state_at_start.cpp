@@ -25,7 +25,10 @@ void restore_credentials(const protocol::State& state, CredentialStore& credenti
     for (const protocol::WorkerSpec& worker : pair.spec.workers) {
       if (worker.key_references.empty()) continue;
       const Result<json::value> references = parse_json(worker.key_references, "key references");
-      if (!references) continue;
+      if (!references) {
+        log_error("pair={} worker {}: {}; its calls go without a key", name, worker.url, references.error().text());
+        continue;
+      }
       Credentials keys;
       const auto look_up = [&, pair_name = name](std::string_view member, std::string& key) {
         const json::value* reference = find(*references, member);
