@@ -131,6 +131,18 @@ std::shared_ptr<VersionStorage::Known> VersionStorage::reference(const std::stri
   return known;
 }
 
+Result<std::shared_ptr<VersionStorage::Known>> VersionStorage::seal_inspected(const protocol::Seal& seal,
+                                                                              Inspection found) {
+  Result<Manifest> manifest = store_.seal(seal.directory, found, info_of(seal, owner_));
+  if (!manifest) return std::move(manifest).error();
+  auto known = std::make_shared<Known>();
+  known->inspection = std::move(found);
+  known->manifest = *std::move(manifest);
+  known->sealed = true;
+  for (const std::string& warning : known->inspection.warnings) log_warn("{}: {}", seal.directory, warning);
+  return known;
+}
+
 Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal) {
   protocol::SealedVersion out;
   if (is_blind(seal.directory)) {
@@ -151,12 +163,9 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
   if (before) options.reference = before->inspection.layout;
   Result<Inspection> found = store_.inspect(seal.directory, options);
   if (!found) return std::move(found).error();
-  Result<Manifest> manifest = store_.seal(seal.directory, *found, info_of(seal, owner_));
-  if (!manifest) return std::move(manifest).error();
-  auto known = std::make_shared<Known>();
-  known->inspection = *std::move(found);
-  known->manifest = *std::move(manifest);
-  known->sealed = true;
+  Result<std::shared_ptr<Known>> sealed = seal_inspected(seal, *std::move(found));
+  if (!sealed) return std::move(sealed).error();
+  const std::shared_ptr<Known> known = *std::move(sealed);
   std::vector<std::string> notes;
   std::optional<PreviousVersion> previous;
   if (before) previous = PreviousVersion{seal.reference_directory, before->inspection};
@@ -165,7 +174,6 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
   if (!expected) return std::move(expected).error();
   known->expectations = std::make_shared<const Expectations>(*std::move(expected));
   for (const std::string& note : notes) log_debug("{}: {}", seal.directory, note);
-  for (const std::string& warning : known->inspection.warnings) log_warn("{}: {}", seal.directory, warning);
   out.bytes = known->inspection.file_bytes;
   out.tensors = known->inspection.layout.size();
   out.compared = before != nullptr;
@@ -234,13 +242,9 @@ Result<protocol::SealedVersion> VersionStorage::seal_adapter(const protocol::Sea
   if (before) options.reference = before->inspection.layout;
   Result<Inspection> found = store_.inspect(seal.directory, options);
   if (!found) return std::move(found).error();
-  Result<Manifest> manifest = store_.seal(seal.directory, *found, info_of(seal, owner_));
-  if (!manifest) return std::move(manifest).error();
-  auto known = std::make_shared<Known>();
-  known->inspection = *std::move(found);
-  known->manifest = *std::move(manifest);
-  known->sealed = true;
-  for (const std::string& warning : known->inspection.warnings) log_warn("{}: {}", seal.directory, warning);
+  Result<std::shared_ptr<Known>> sealed = seal_inspected(seal, *std::move(found));
+  if (!sealed) return std::move(sealed).error();
+  const std::shared_ptr<Known> known = *std::move(sealed);
   if (!base)
     log_warn("{}: the adapter's names were not compared with a base model: {}", seal.directory,
              out.adapter_base_reason);

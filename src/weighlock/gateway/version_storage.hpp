@@ -68,6 +68,8 @@ class VersionStorage {
   std::shared_ptr<Known> reference(const std::string& directory, std::string& reason);
   // The tensors of an adapter's base model; null with the reason where they can't be read here.
   std::shared_ptr<const Layout> base_layout(const std::string& directory, std::string& reason);
+  // The manifest of what was inspected is written; its warnings are told.
+  Result<std::shared_ptr<Known>> seal_inspected(const protocol::Seal& seal, Inspection found);
   Result<protocol::SealedVersion> seal_adapter(const protocol::Seal& seal);
   Result<std::string> prepare_blind(const protocol::Prepare& prepare, const std::string& why);
   bool is_blind(const std::string& directory) const;
