@@ -151,8 +151,16 @@ class FakeTrainer {
     if (hold) return held_.emplace_back(directory, answer), void();
     save(directory, answer);
   }
+  // A save that was given up may find its directory removed while it writes: then it has nowhere to go, as a real one.
   void save(const std::string& directory, const Responder& answer) {
-    write_single(directory, tiny_tensors(), static_cast<unsigned>(saves.load()) + 1);
+    const TemporaryDirectory own;
+    write_single(own.path(), tiny_tensors(), static_cast<unsigned>(saves.load()) + 1);
+    std::error_code failed;
+    std::filesystem::create_directories(directory, failed);
+    std::filesystem::copy(own.path(), directory,
+                          std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing,
+                          failed);
+    if (failed) return answer.respond(json_reply(500, {{"error", "Internal server error: " + failed.message()}}));
     answer.respond(json_reply(200, {{"result", nullptr}, {"status", "success"}}));
   }
   std::vector<std::pair<std::string, Responder>> held_;
