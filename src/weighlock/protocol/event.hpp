@@ -33,6 +33,25 @@ struct RequestUpdate {
   std::string key;                      // idempotency key, "" = none
   std::string path;                     // a finished directory (trainer=external), "" = save
   Policy policy;                        // the pair's, with the update's own settings laid over it
+  bool rollback = false;  // to a version that was committed before; `version` and `path` are not looked at
+  std::optional<std::int64_t> rollback_to;  // none = the newest one committed before the present one
+};
+
+// What is asked of one worker of a pair, between updates or during one.
+enum class WorkerChange {
+  add,         // it is brought to the committed version, then it serves
+  remove,      // at the end of the running update; brought back first if it is held paused
+  drain,       // it leaves the updates' targets and goes on serving what it holds, until it is released or removed
+  quarantine,  // it is held paused until it is released
+  release,     // whatever held it back is over: it is brought to the committed version again
+};
+
+struct ChangeWorker {
+  ReplyToken token = 0;
+  std::string pair;
+  WorkerChange change = WorkerChange::add;
+  WorkerSpec worker;   // add: whole; else its URL
+  std::string reason;  // quarantine, drain: an operator's own words
 };
 
 struct CancelUpdate {
@@ -100,8 +119,8 @@ struct Recover {};
 // SIGTERM: admission stops; running updates are compensated or finished.
 struct Shutdown {};
 
-using EventBody = std::variant<ConnectPair, RemovePair, RequestUpdate, CancelUpdate, CallEnded, SaveEnded, Prepared,
-                               Sealed, DigestDone, TimerFired, CommitDurable, Recover, Shutdown>;
+using EventBody = std::variant<ConnectPair, RemovePair, ChangeWorker, RequestUpdate, CancelUpdate, CallEnded, SaveEnded,
+                               Prepared, Sealed, DigestDone, TimerFired, CommitDurable, Recover, Shutdown>;
 
 struct Event {
   Instant now;

@@ -181,6 +181,7 @@ Effects step(State& state, const Dialects& dialects, const Event& event) {
         using T = std::decay_t<decltype(body)>;
         if constexpr (std::is_same_v<T, ConnectPair>) on_connect(context, body);
         if constexpr (std::is_same_v<T, RemovePair>) on_remove(context, body);
+        if constexpr (std::is_same_v<T, ChangeWorker>) on_change_worker(context, body);
         if constexpr (std::is_same_v<T, RequestUpdate>) on_request(context, body);
         if constexpr (std::is_same_v<T, CancelUpdate>) on_cancel(context, body);
         if constexpr (std::is_same_v<T, CallEnded>) on_call_ended(context, body);

@@ -15,6 +15,7 @@
 //   finish.cpp     terminal states
 //   recover.cpp    what a gateway that died left undone
 //   retention.cpp  which committed versions are deleted, and when
+//   operate.cpp    one worker added, removed, drained, quarantined or released
 //   watch.cpp      between updates: workers that may not serve stay paused
 //
 // lora.hpp lists the files of LoRA pairs, and the locks that all pairs share.
@@ -36,6 +37,9 @@ void on_shutdown(Context& context);
 void abort_queue(Context& context, Pair& pair, const Error& error);
 // Whatever waits for the pair to be idle: a re-connect, a removal, the next update of the queue.
 void pair_is_idle(Context& context, const std::string& pair);
+
+// operate.cpp
+void on_change_worker(Context& context, const ChangeWorker& event);
 
 // prepare.cpp
 void begin_update(Context& context, Update& update);
