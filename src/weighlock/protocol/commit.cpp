@@ -86,6 +86,7 @@ void on_commit_durable(Context& context, const CommitDurable& event) {
   Pair& pair = context.pair_of(*update);
   update->committed = true;
   pair.committed = update->version;
+  pair.distrusted = false;
   pair.previous_good = std::exchange(pair.last_good, update->version);
   if (update->sealed) pair.bytes_last = update->sealed->bytes;
   note_stored(pair, *update, true);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "weighlock/protocol/phases.hpp"
 
@@ -21,7 +22,7 @@ void survey_ended(Context& context, Update& update) {
 
 void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
   const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
-  worker.incarnation = reading.incarnation;
+  const std::string before = std::exchange(worker.incarnation, reading.incarnation);
   if (says_loading(reading.label)) {
     worker.labels = {
         reading.label};  // ours went to the new process; what it started with is likely what the old one did
@@ -37,7 +38,10 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
   worker.evidence = Evidence::none;
   const auto pair = context.state().pairs.find(worker.pair);
   const bool has_committed = pair != context.state().pairs.end() && pair->second.committed.has_value();
-  if (was_used || has_committed)
+  worker.watch.whole = true;
+  const std::string doubtful = std::exchange(worker.joins.doubtful_load, "");
+  note_doubtful_death(context, worker, before, doubtful);
+  if ((was_used || has_committed) && !is_held(worker))
     context.set_worker(worker, WorkerState::joining,
                        context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
 }
@@ -78,6 +82,15 @@ Operation next_reading(Context& context, Worker& worker) {
   return operation;
 }
 
+bool is_updated(const Update& update, const Worker& worker) {
+  return worker.pair == update.pair && worker.state != WorkerState::abandoned && worker.state != WorkerState::draining;
+}
+
+bool is_held(const Worker& worker) {
+  if (worker.state == WorkerState::draining) return true;
+  return worker.state == WorkerState::quarantined && worker.cause && worker.cause->code == CauseCode::operator_hold;
+}
+
 bool says_loading(const std::string& label) {
   return label.starts_with("loading:");
 }
@@ -113,12 +126,13 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
 void begin_survey(Context& context, Update& update) {
   update.targets.clear();
   for (auto& [url, worker] : context.state().workers) {
-    if (worker.pair != update.pair || worker.state == WorkerState::abandoned) continue;
+    if (!is_updated(update, worker) || is_joining_now(context.state(), worker)) continue;
     Target& target = update.targets[url];
     target.worker = url;
   }
   context.start_timer(update, "survey", update.policy.deadlines.pause);
   for (auto& [url, target] : update.targets) read_worker(context, update, target);
+  if (update.targets.empty()) survey_ended(context, update);
 }
 
 void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
