@@ -26,13 +26,22 @@ struct EarlierCall {
   bool unpaused = false;     // sent to an engine that was not paused: some have no barrier for it then
 };
 
-// The look that is kept on a worker that may not serve, between updates (watch.cpp).
+// The look that is kept on a worker between updates (watch.cpp).
 struct Watch {
   std::optional<TimerId> timer;    // the next look; while a call runs, its limit
   std::optional<CallId> call;      // the worker's `in_flight`, if that is ours
+  bool whole = true;               // the next look reads the incarnation too
+  int brief_looks = 0;             // since one did
   int failures = 0;                // in a row; they stretch the time to the next look
   int continues = 0;               // found running since this was last told
   std::optional<Instant> told_at;  // when a record last said that it was found running
+};
+
+// How often bringing a worker to the committed version failed, between updates (join.cpp).
+struct JoinHistory {
+  int failures = 0;           // in a row
+  Instant not_before;         // of the next try; of this process only
+  std::string doubtful_load;  // the version ("lineage/version") whose load had no known end in this incarnation, or ""
 };
 
 // One worker of the registry, keyed by its normalised URL. It belongs to the gateway; `pair` is its one full-model
@@ -61,6 +70,7 @@ struct Worker {
   std::optional<EarlierCall> in_flight;  // at most one
   UpdateId locked_by;                    // "" = free
   Watch watch;
+  JoinHistory joins;
 };
 
 enum class Role { member, extra };
@@ -147,7 +157,12 @@ struct Target {
   std::optional<WorkerState> ended_as;     // the worker's state when the update ended; later ones may move it on
 };
 
-enum class UpdateKind { update, leave };  // leave: heals once what a removed pair holds paused
+enum class UpdateKind {
+  update,
+  leave,  // heals once what a removed pair or worker left paused
+  join,   // brings one worker to the committed version, between updates: a job beside the pair's active one
+};
+std::string_view name(UpdateKind kind);
 
 struct Rank {
   std::string trainer;
@@ -246,6 +261,14 @@ struct Pair {
   std::map<std::string, WorkerAdapters> adapters;  // LoRA, by worker
   std::deque<AdapterVersion> window;               // LoRA: the last committed versions, newest last, bounded
   std::optional<ConnectPair> reconnect;            // waits for the running update
+  std::deque<ChangeWorker> changes;                // likewise, in order
+  std::set<std::string> leaving;                   // workers that the first of them removes, while they are healed
+  std::set<UpdateId> joins;                        // running ones, of one worker each
+  std::deque<UpdateId> joins_ended;                // newest last, bounded
+  bool distrusted = false;                         // the committed version's files turned out bad
+  Instant used_at;                                 // the last update or connect
+  std::optional<Instant> requested_at;             // the last update
+  Milliseconds longest_gap{0};                     // between two updates
   std::vector<ReplyToken> removing;                // waits likewise; non-empty: the pair is being removed
 };
 
