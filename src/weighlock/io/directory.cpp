@@ -139,6 +139,17 @@ Status Directory::replace_file(const std::string& name, std::string_view content
   return sync();
 }
 
+Status Directory::publish_file(const std::string& name, std::string_view content) {
+  WEIGHLOCK_CHECK(is_plain_name(name), "a name is one component");
+  const std::string temporary = temporary_name();
+  if (Status written = write_new_file(temporary, content); !written) return written;
+  const int descriptor = handle_.descriptor();
+  const int linked = files_->link(descriptor, temporary.c_str(), name.c_str());
+  files_->remove(descriptor, temporary.c_str(), false);
+  if (linked < 0) return os_error(fmt::format("link '{}' to '{}'", path_of(temporary), name), linked);
+  return sync();
+}
+
 Status Directory::rename(const std::string& name, Directory& to, const std::string& new_name) {
   WEIGHLOCK_CHECK(is_plain_name(name) && is_plain_name(new_name), "a name is one component");
   const int renamed =

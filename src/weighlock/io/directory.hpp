@@ -58,6 +58,10 @@ class Directory {
   // the new. After a failure the name has its old content or, if only the directory's sync failed, the new.
   Status replace_file(const std::string& name, std::string_view content);
 
+  // The same, but `conflict` when the name is taken: of several that try, one gets it, and nobody ever sees a part of
+  // its content. After a failure the name may be there, whole, if only what follows the link failed.
+  Status publish_file(const std::string& name, std::string_view content);
+
   Status rename(const std::string& name, Directory& to, const std::string& new_name);  // `conflict` when it is taken
   Status remove_file(const std::string& name);
   // The directory `name` and all in it; links are removed, not followed, and other mounts aren't entered.

@@ -186,7 +186,8 @@ struct Update {
   VersionRef version;
   std::int64_t attempt = 0;
   std::string key;
-  std::string path;  // handed directory, or ""
+  std::string path;       // handed directory, or ""
+  bool rollback = false;  // to a version that was committed before: nothing is saved or sealed
   Policy policy;
   UpdateState state = UpdateState::queued;
   Instant requested_at;
@@ -237,7 +238,10 @@ struct TrainerBusy {
 // A sealed version on storage.
 struct StoredVersion {
   VersionRef version;
-  bool committed = true;  // false: it was rolled back
+  bool committed = true;   // false: its update was undone
+  bool handed = false;     // its directory is another's: never deleted, only forgotten
+  bool withdrawn = false;  // committed, and the pair was rolled back from it since
+  std::uint64_t bytes = 0;
 };
 
 struct Pair {
@@ -247,8 +251,10 @@ struct Pair {
   std::optional<VersionRef> committed;
   std::optional<VersionRef> last_good;
   std::optional<VersionRef>
-      previous_good;                 // the last good before that: taken again if the last one's bytes turn out bad
-  std::deque<StoredVersion> stored;  // whose directories are ours and still there, oldest first
+      previous_good;                  // the last good before that: taken again if the last one's bytes turn out bad
+  std::optional<VersionRef> highest;  // the highest number committed in the newest lineage that has committed any: a
+                                      // rollback lowers `committed`, and numbers are still used once
+  std::deque<StoredVersion> stored;   // what is known on storage, in the order in which it was sealed
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
   UpdateId active;

@@ -45,15 +45,6 @@ Error not_visible(FileSystem& files, const std::string& path, Error error) {
   return wrap(ErrorCode::storage_not_visible, describe_access(files, path), std::move(error));
 }
 
-// The save path, made if only its last part is missing. Not below "/": what is missing there is a mount, not a folder.
-Result<Directory> open_save_path(FileSystem& files, const std::string& save_path) {
-  Result<Directory> opened = Directory::open(files, save_path);
-  if (opened || opened.error().code != ErrorCode::not_found || parent_of(save_path) == "/") return opened;
-  Result<Directory> parent = Directory::open(files, parent_of(save_path));
-  if (!parent) return opened;
-  return parent->ensure_directory(name_of(save_path));
-}
-
 Status check_space(const Directory& directory, std::uint64_t bytes_needed) {
   const Result<std::uint64_t> free = directory.free_bytes();
   if (!free) return free.error();
@@ -135,6 +126,14 @@ Status move_to_trash(Directory& parent, Directory& trash, const std::string& nam
 }
 
 }  // namespace
+
+Result<Directory> open_save_path(FileSystem& files, const std::string& save_path) {
+  Result<Directory> opened = Directory::open(files, save_path);
+  if (opened || opened.error().code != ErrorCode::not_found || parent_of(save_path) == "/") return opened;
+  Result<Directory> parent = Directory::open(files, parent_of(save_path));
+  if (!parent) return opened;
+  return parent->ensure_directory(name_of(save_path));
+}
 
 Result<Directory> open_own_folder(FileSystem& files, const std::string& save_path, const std::string& name) {
   Result<Directory> parent = Directory::open(files, save_path);
