@@ -3,6 +3,7 @@
 //
 //   admission.cpp  pairs, requests, queue, cancel, shutdown
 //   rollback.cpp   what an update to a version that was committed before goes to, and what its commit changes
+//   membership.cpp who comes to a pair, and who leaves it
 //   prepare.cpp    PREPARING: save, seal
 //   survey.cpp     reading the workers; what a reading means for the registry
 //   pause.cpp      PAUSING: targets, members, pauses
@@ -38,6 +39,10 @@ void on_cancel(Context& context, const CancelUpdate& event);
 void on_shutdown(Context& context);
 void abort_queue(Context& context, Pair& pair, const Error& error);
 json::object connected_body(const PairSpec& spec, std::int64_t lineage);  // of a pair_connected record
+// Whatever waits for the pair to be idle: a re-connect, a removal, the next update of the queue.
+void pair_is_idle(Context& context, const std::string& pair);
+
+// membership.cpp
 // The worker is listed from now on. With a committed version it may not serve before it holds it.
 void enter_pair(Context& context, const Pair& pair, const WorkerSpec& spec);
 // Leaving workers that hold what may not serve get one heal before they are let go. False: there are none.
@@ -46,8 +51,6 @@ bool start_leave_job(Context& context, const std::string& name, Pair& pair);
 // their URL is added again or an operator releases them.
 std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair);
 void forget_worker(Context& context, const std::string& url);
-// Whatever waits for the pair to be idle: a re-connect, a removal, the next update of the queue.
-void pair_is_idle(Context& context, const std::string& pair);
 
 // operate.cpp
 void on_change_worker(Context& context, const ChangeWorker& event);
