@@ -166,14 +166,10 @@ def measure_watch(arguments):
     workers = max(arguments.workers)
     runs = [scenarios.watched(arguments, workers, 5 if arguments.smoke else 60)]
     arguments.raw["watch"] = runs
-    yield Figure(f"CPU of the watch between updates, N = {workers}", "% of a core", gathered_one(runs, "share_percent"), [],
+    yield Figure(f"CPU of the watch between updates, N = {workers}", "% of a core", gathered(runs, "share_percent"), [],
                  1 if workers == MANY else None, False, "connections: engines close them between two looks")
     yield Figure(f"requests of the watch to a worker in 10 s, N = {workers}", "requests",
-                 gathered_one(runs, "requests_per_worker_10s"), [], None, False, "label and pause state")
-
-
-def gathered_one(runs, name):
-    return [run[name] for run in runs]
+                 gathered(runs, "requests_per_worker_10s"), [], None, False, "label and pause state")
 
 
 MEASURES = {"update": measure_update, "load": measure_load, "saves": measure_saves, "metadata": measure_metadata,

@@ -74,8 +74,8 @@ def slow_loads(arguments, gateway, workers, count):
 
 
 def watched(arguments, workers, seconds):
-    """What watching an idle fleet takes: the share of one core, and the looks at a worker in ten seconds. Engines close a connection
-    that is silent for five seconds, so each look makes a new one."""
+    """What watching an idle fleet takes: the share of one core, and the requests to a worker in ten seconds. Engines close
+    a connection that is silent for five seconds, so each look makes a new one."""
     with Lab(arguments, "ours", {"infer": workers, "train": 1}) as lab:
         lab.gateway.connect(lab.fleet.urls, lab.save_path)
         _, answer = lab.gateway.update(1)
@@ -89,8 +89,8 @@ def watched(arguments, workers, seconds):
             time.sleep(5)
         wall, cpu = time.monotonic() - began, lab.gateway.cpu() - before
         requests = lab.fleet.ask("statistics")["requests"]
-        return {"share_percent": 100 * cpu / wall, "requests_per_worker_10s": 10 * requests / workers / wall,
-                "cpu_per_request_us": 1e6 * cpu / max(requests, 1)}
+        return {"share_percent": [100 * cpu / wall], "requests_per_worker_10s": [10 * requests / workers / wall],
+                "cpu_per_request_us": [1e6 * cpu / max(requests, 1)]}
 
 
 def collective_saves(arguments, gateway, trainers):

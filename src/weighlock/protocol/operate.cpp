@@ -96,9 +96,15 @@ std::optional<Error> refuse_change(Context& context, const ChangeWorker& event) 
   if (!lists(pair.spec, event.worker.url))
     return refuse(ErrorCode::not_found, fmt::format("it has no worker {}", event.worker.url));
   if (event.change == WorkerChange::remove) {
-    if (pair.spec.workers.size() > 1) return std::nullopt;
+    const std::size_t left = pair.spec.workers.size() - 1;
+    const Quorum& quorum = pair.spec.policy.quorum;
+    if (left == 0)
+      return refuse(ErrorCode::conflict,
+                    fmt::format("worker {} is its last one; remove the pair instead", event.worker.url));
+    if (quorum.kind != Quorum::Kind::count || quorum.count <= static_cast<int>(left)) return std::nullopt;
     return refuse(ErrorCode::conflict,
-                  fmt::format("worker {} is its last one; remove the pair instead", event.worker.url));
+                  fmt::format("without worker {} its quorum of {} could never be met; set a lower one first",
+                              event.worker.url, quorum.count));
   }
   if (pair.spec.lora)
     return refuse(ErrorCode::not_supported,

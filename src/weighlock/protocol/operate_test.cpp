@@ -125,9 +125,17 @@ TEST_F(OperateTest, removed_worker_that_serves_is_let_go_and_runs) {
   EXPECT_EQ(update(request(2)).targets.size(), 2u);
 }
 
-TEST_F(OperateTest, last_worker_is_not_removed) {
+TEST_F(OperateTest, last_worker_and_one_that_the_quorum_needs_are_not_removed) {
   serve_v1(1);
   expect_refused(change(WorkerChange::remove, 0), ErrorCode::conflict, "remove the pair instead");
+  connect(3);
+  ConnectPair settings;
+  settings.spec = state().pairs.at("actor").spec;
+  settings.spec.policy.quorum = Quorum{Quorum::Kind::count, 3};
+  settings.new_lineage = false;
+  post(settings);
+  expect_refused(change(WorkerChange::remove, 0), ErrorCode::conflict, "quorum of 3");
+  EXPECT_EQ(listed(), 3u);
 }
 
 TEST_F(OperateTest, removed_worker_that_is_held_paused_is_healed_first) {
