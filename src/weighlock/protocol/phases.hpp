@@ -167,6 +167,8 @@ void start_retry(Context& context, Update& update, Target& target, Milliseconds 
 // watch.cpp
 // The worker is in another lasting state: it is looked at from now on, as often as that state needs it.
 void begin_watch(Context& context, Worker& worker);
+// It leaves the registry.
+void end_watch(Context& context, Worker& worker);
 // Nothing that was known of it is believed before it was read, soon.
 void look_soon(Context& context, Worker& worker, Milliseconds within);
 // A time that is spread by the worker's name and `salt`: the machine draws no dice.

@@ -220,6 +220,7 @@ Update& Replay::job_update(const Record& record, Instant at) {
   update.requested_at = at;
   if (update.kind == UpdateKind::join) {
     if (!pair.committed && pair.last_good) update.version = *pair.last_good;
+    if (!pair.window.empty()) update.attempt = pair.window.back().attempt;
     pair.joins.insert(update.id);
   } else {
     pair.active = update.id;
@@ -274,7 +275,7 @@ void Replay::ended(const Record& record, Instant at) {
     }
     if (flag_of(one, "spoiled")) pair->spoiled[version_key(update->version)].insert(url);
     const auto worker = state_.workers.find(url);
-    if (update->kind == UpdateKind::join && worker != state_.workers.end())
+    if (update->kind == UpdateKind::join && !pair->spec.lora && worker != state_.workers.end())
       note_join_ended(worker->second, *update, target, at);
   }
   std::erase_if(update->targets, [&](const auto& entry) { return !named.contains(entry.first); });
