@@ -26,6 +26,7 @@
 #pragma once
 
 #include "weighlock/protocol/context.hpp"
+#include "weighlock/protocol/retained.hpp"
 
 namespace weighlock::protocol {
 
@@ -170,11 +171,6 @@ void note_digest(Pair& pair, const VersionRef& version);
 // Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
 void release_versions(Context& context, const Update& update);
 void on_collect(Context& context, const CollectVersions& event);
-// What may be deleted now, oldest first; for views too.
-std::vector<StoredVersion> removable_versions(const State& state, const Pair& pair);
-// Who needs a stored version, in words for people ("committed", "last good", a worker's URL, an update's id).
-std::vector<std::string> leases_of(const State& state, const Pair& pair, const VersionRef& version);
-
 // finish.cpp
 // Ends RESUMING or RESTORING when every target is done.
 void finish_if_done(Context& context, Update& update);
