@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "weighlock/protocol/phases.hpp"
 
@@ -46,7 +47,7 @@ void survey_ended(Context& context, Update& update) {
 
 void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
   const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
-  worker.incarnation = reading.incarnation;
+  const std::string before = std::exchange(worker.incarnation, reading.incarnation);
   if (says_loading(reading.label)) {
     worker.labels = {
         reading.label};  // ours went to the new process; what it started with is likely what the old one did
@@ -62,7 +63,10 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
   worker.evidence = Evidence::none;
   const auto pair = context.state().pairs.find(worker.pair);
   const bool has_committed = pair != context.state().pairs.end() && pair->second.committed.has_value();
-  if (was_used || has_committed)
+  worker.watch.whole = true;
+  const std::string doubtful = std::exchange(worker.joins.doubtful_load, "");
+  note_doubtful_death(context, worker, before, doubtful);
+  if ((was_used || has_committed) && !is_held(worker))
     context.set_worker(worker, WorkerState::joining,
                        context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
 }
@@ -104,6 +108,15 @@ Operation next_reading(Context& context, Worker& worker) {
   return operation;
 }
 
+bool is_updated(const Update& update, const Worker& worker) {
+  return worker.pair == update.pair && worker.state != WorkerState::abandoned && worker.state != WorkerState::draining;
+}
+
+bool is_held(const Worker& worker) {
+  if (worker.state == WorkerState::draining) return true;
+  return worker.state == WorkerState::quarantined && worker.cause && worker.cause->code == CauseCode::operator_hold;
+}
+
 bool says_loading(const std::string& label) {
   return label.starts_with("loading:");
 }
@@ -138,11 +151,13 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
 
 void begin_survey(Context& context, Update& update) {
   const auto takes_part = [&](const Worker& worker) {
-    return worker.pair == update.pair && worker.state != WorkerState::abandoned;
+    return is_updated(update, worker) && !is_joining_now(context.state(), worker);
   };
-  std::erase_if(update.targets, [&](const auto& entry) {
+  std::erase_if(update.targets, [&](auto& entry) {
     const auto worker = context.state().workers.find(entry.first);
-    return worker == context.state().workers.end() || !takes_part(worker->second);
+    if (worker != context.state().workers.end() && takes_part(worker->second)) return false;
+    if (worker != context.state().workers.end()) context.give_up(entry.second);
+    return true;
   });
   context.start_timer(update, "survey", update.policy.deadlines.pause);
   for (const auto& [url, worker] : context.state().workers) {
