@@ -71,7 +71,8 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
       throw Violation{7, fmt::format("{} is {} without a cause", url, name(worker.state))};
     }
     const EngineTruth& real = truth(url);
-    const bool ours = real.paused && !real.foreign_paused && real.alive && real.incarnation == worker.incarnation;
+    const bool ours =
+        real.paused && !real.foreign_paused && real.alive && real.incarnation == worker.incarnation && !excused(url);
     if (worker.state == WorkerState::ready && ours) {
       throw Violation{7, fmt::format("update {} ended as {} and {} is ready, but merely paused", update.id,
                                      name(update.state), url)};
@@ -105,7 +106,7 @@ std::string Invariants::unsettled_watch(const protocol::Worker& worker) const {
 std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
   if (std::string why = unsettled_watch(worker); !why.empty()) return why;
   const EngineTruth& real = truth(worker.url);
-  if (!real.alive || !real.paused || real.foreign_paused) return "";
+  if (!real.alive || !real.paused || real.foreign_paused || excused(worker.url)) return "";
   const bool named = worker.state == WorkerState::quarantined || worker.state == WorkerState::abandoned ||
                      worker.state == WorkerState::foreign;
   if (named && worker.cause) return "";
@@ -136,6 +137,25 @@ std::string Invariants::unsettled_calm(const std::string& name) const {
     }
   }
   return "";
+}
+
+void Invariants::check_planned_end() const {
+  const protocol::Update* last = nullptr;
+  for (const auto& [id, update] : state().updates) {
+    if (last == nullptr || update.number > last->number) last = &update;
+  }
+  if (last == nullptr || last->state != UpdateState::succeeded)
+    throw Violation{
+        16, fmt::format("nothing fails any more, and version {} is {}{}", last == nullptr ? 0 : last->version.version,
+                        last == nullptr ? "not known" : name(last->state),
+                        last != nullptr && last->error ? ": " + last->error->text() : "")};
+  if (is_lora(*last)) return;
+  for (const auto& [url, worker] : state().workers) {
+    const EngineTruth& real = truth(url);
+    if (worker.state != WorkerState::ready || real.content != content_of(last->version.directory) || real.paused)
+      throw Violation{18, fmt::format("nothing fails any more, and {} is {} with weights {}{}", url, name(worker.state),
+                                      real.content, real.paused ? ", paused" : "")};
+  }
 }
 
 std::string Invariants::unsettled_clients() const {

@@ -279,7 +279,10 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
     judge(context, target, Verdict::unknown, CauseCode::restarted, before + "; then a new process answered");
   } else {
     worker.earlier.clear();
-    const bool took_it = context.traits_of(worker).load_sets_label && outcome.reading->label == update.version.label;
+    // A label that stood there before proves nothing; `loading:` isn't written where answers are believed.
+    const bool is_news = target.label_changed || target.former_label != update.version.label;
+    const bool took_it =
+        context.traits_of(worker).load_sets_label && is_news && outcome.reading->label == update.version.label;
     if (!took_it) return send_load(context, update, target);
     target.verdict = Verdict::loaded;
     target.unproven = true;
@@ -288,6 +291,11 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
     return after_label(context, update, target);
   }
   evaluate(context, update);
+}
+
+// What a load without effect leaves. One that was sent before it, and whose answer was lost, may have done anything.
+Verdict as_before(const Target& target) {
+  return target.asked ? Verdict::torn : Verdict::untouched;
 }
 
 void on_loaded(Context& context, Update& update, Target& target, const Outcome& outcome) {
@@ -309,11 +317,15 @@ void on_loaded(Context& context, Update& update, Target& target, const Outcome& 
       if (outcome.code == ErrorCode::checkpoint_missing && traits.missing_directory_harmless &&
           ++target.tries < kDirectoryTries)
         return retry_later(context, update, target);
-      judge(context, target, Verdict::untouched,
+      judge(context, target, as_before(target),
             outcome.code == ErrorCode::permission_denied ? CauseCode::credentials : CauseCode::load_failed, text);
       break;
     case OutcomeKind::not_sent:
-      lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text);
+      if (target.asked) {
+        judge(context, target, Verdict::torn, CauseCode::unreachable, text);
+      } else {
+        lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text);
+      }
       break;
     case OutcomeKind::unknown:
       if (outcome.code == ErrorCode::connection_lost && ask_what_it_holds(context, update, target, text)) return;
@@ -415,6 +427,7 @@ void begin_loading(Context& context, Update& update) {
     context.emit(ComputeDigest{update.id, update.version.directory});
   }
   assign_batches(context, update);
+  if (mutant(Mutant::commit_before_verify)) context.pair_of(update).committed = update.version;
   context.start_timer(update, "load", update.policy.deadlines.load);
   evaluate(context, update);
 }
@@ -469,7 +482,7 @@ void on_load_timer(Context& context, Update& update) {
     } else if (before_verify(target.step)) {
       const bool unanswered = target.call.has_value();
       context.give_up(target);
-      const Verdict rest = target.verdict == Verdict::loaded ? Verdict::torn : Verdict::untouched;
+      const Verdict rest = target.verdict == Verdict::loaded ? Verdict::torn : as_before(target);
       judge(context, target, unanswered ? Verdict::unknown : rest,
             unanswered ? CauseCode::load_unknown : CauseCode::load_failed, text);
     }

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -124,6 +125,10 @@ void back(Context& context, Update& update, Target& target, const StateReading& 
   const Worker& worker = context.worker_of(target);
   const bool touched = update.kind == UpdateKind::leave || (target.load_sent && target.verdict != Verdict::untouched);
   const bool strange = says_loading(reading.label) || !label_is_ours(worker, reading.label);
+  if (mutant(Mutant::label_is_trusted) && !strange) {
+    target.verdict = Verdict::untouched;
+    return start_former_label(context, update, target);
+  }
   if (touched || (strange && heal_goal(context, update, target))) {
     if (!target.cause)
       target.cause = context.cause(CauseCode::load_unknown, "the gateway ended before its load was judged");

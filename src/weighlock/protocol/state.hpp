@@ -24,6 +24,7 @@ struct EarlierCall {
   bool may_answer = false;   // its connection is still open, and its own answer would end the doubt
   bool held_before = false;  // a pause: whether the worker was held paused by us already
   bool unpaused = false;     // sent to an engine that was not paused: some have no barrier for it then
+  bool since_read = true;    // no reading came after it, so a process that is seen first now may have got it
 };
 
 // The look that is kept on a worker that may not serve, between updates (watch.cpp).
@@ -116,8 +117,8 @@ struct Target {
   bool resume_sent = false;
   bool flushed_after = false;  // mode keep: the flush after the resume was sent
   bool load_sent = false;
-  bool asked = false;         // the answer to its load was lost once, and it was asked
-  bool unproven = false;      // ... and showed the new label: only evidence above that counts
+  bool asked = false;     // the answer to its load was lost once, and it was asked: the next one's isn't all there is
+  bool unproven = false;  // ... and showed the new label: only evidence above that counts
   bool counted_lost = false;  // a member lost before its load was sent leaves the count
   std::string incarnation;
   std::string former_label;

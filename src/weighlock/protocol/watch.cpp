@@ -107,16 +107,6 @@ void hold(Context& context, Worker& worker, const StateReading& reading) {
   set_timer(context, worker, pair.spec.policy.deadlines.pause);
 }
 
-// Another process answers. It is JOINING, and not ours to stop; but one that got the pause which was meant for its
-// predecessor is held like any other, until an update brings it back.
-void on_new_process(Context& context, Worker& worker) {
-  if (!worker.paused_by_us) return;
-  context.set_worker(worker, WorkerState::quarantined,
-                     context.cause(CauseCode::restarted,
-                                   "a new process answers; it holds its start model, and was paused "
-                                   "when its predecessor was"));
-}
-
 void on_look(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome) {
   if (!outcome.ok()) {
     ++worker.watch.failures;
@@ -125,7 +115,7 @@ void on_look(Context& context, Worker& worker, const EarlierCall& call, const Ou
   worker.watch.failures = 0;
   if (call.kind == OperationKind::identify || !outcome.reading) return look_later(context, worker);
   if (call.kind == OperationKind::barrier) worker.earlier.clear();
-  if (observe(context, worker, *outcome.reading)) return on_new_process(context, worker);
+  if (observe(context, worker, *outcome.reading)) return;
   if (worker.earlier.empty() && !label_is_ours(worker, outcome.reading->label)) {
     return context.set_worker(
         worker, WorkerState::foreign,
