@@ -63,6 +63,18 @@ void Clients::request(std::size_t pair, std::int64_t version, std::string key, s
   post_(std::move(event));
 }
 
+// To the version before, or to one that it names: now and then one that there isn't.
+void Clients::roll_back(std::size_t pair) {
+  protocol::RequestUpdate event;
+  event.token = token(AskKind::update, pair);
+  event.pair = scenario_.pairs[pair].name;
+  event.policy = scenario_.pairs[pair].policy;
+  event.rollback = true;
+  if (random_.chance(400)) event.rollback_to = random_.between(0, views_[pair].version);
+  trace_.line("client rolls {} back (token {}) to {}", event.pair, event.token, event.rollback_to.value_or(-1));
+  post_(std::move(event));
+}
+
 void Clients::steal(std::size_t pair) {
   if (scenario_.pairs.size() < 2) return;
   const std::size_t other = (pair + 1) % scenario_.pairs.size();
@@ -130,6 +142,13 @@ void Clients::act(const ClientAction& action) {
     case ClientActionKind::request_path:
       request(action.pair, ++view.version, fmt::format("k{}", ++keys_),
               store_.hand_over(scenario_.pairs[action.pair].save_path));
+      break;
+    case ClientActionKind::roll_back:
+      roll_back(action.pair);
+      break;
+    case ClientActionKind::collect:
+      trace_.line("client collects {}", name);
+      post_(protocol::CollectVersions{token(AskKind::collect, action.pair), name, random_.chance(300)});
       break;
     case ClientActionKind::cancel:
       if (view.last_update.empty()) break;

@@ -16,7 +16,7 @@
 
 namespace weighlock::sim {
 
-enum class AskKind { connect, remove, update, cancel, steal };
+enum class AskKind { connect, remove, update, cancel, steal, collect };
 
 struct Ask {
   AskKind kind = AskKind::update;
@@ -63,6 +63,7 @@ class Clients {
   void request(std::size_t pair, std::int64_t version, std::string key, std::string path);
   void steal(std::size_t pair);
   void cancel(std::size_t pair);
+  void roll_back(std::size_t pair);
   void ask_again(const Ask& ask);
   void pause_first(std::size_t pair);
   void continue_all(const std::vector<std::string>& urls);

@@ -48,7 +48,7 @@ void add(std::string& out, const protocol::Target& t) {
                  text(t.former_version), text(t.former_cause), text(t.goal));
   for (const bool flag :
        {t.included, t.was_paused, t.pause_sent, t.paused, t.label_changed, t.resume_sent, t.flushed_after, t.load_sent,
-        t.asked, t.unproven, t.counted_lost, t.caught_up, t.reached, t.read_whole, t.recovered})
+        t.asked, t.unproven, t.may_have_loaded, t.counted_lost, t.caught_up, t.reached, t.read_whole, t.recovered})
     out += flag ? '1' : '0';
   out += fmt::format(" {} ended as {}\n", t.incarnation, t.ended_as ? name(*t.ended_as) : "-");
 }

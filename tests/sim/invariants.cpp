@@ -85,6 +85,7 @@ void Invariants::gateway_died(const std::vector<Record>& journal) {
     PairBook& book = pairs_[record.pair];
     const auto update = commits_of_.find(record.update);
     book.commits.push_back(update->second);
+    book.went_back = record.body.contains("rollback");
     book.pointer = update->second;
     book.contents.insert(content_of(update->second.directory));
   }
@@ -248,7 +249,7 @@ void Invariants::check_pair(const std::string& name, const protocol::Pair& pair)
       throw Violation{
           3, fmt::format("{} points to version {} before its commit record is durable", name, pair.committed->version)};
     }
-    if (book.pointer && book.pointer->lineage == pair.committed->lineage &&
+    if (!book.went_back && book.pointer && book.pointer->lineage == pair.committed->lineage &&
         book.pointer->version >= pair.committed->version) {
       throw Violation{
           4, fmt::format("{} goes from version {} to {}", name, book.pointer->version, pair.committed->version)};

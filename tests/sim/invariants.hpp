@@ -75,6 +75,7 @@ class Invariants {
   };
   struct PairBook {
     std::vector<protocol::VersionRef> commits;  // durable, in order
+    bool went_back = false;                     // the last commit was a rollback
     std::optional<protocol::VersionRef> pointer;
     std::set<std::int64_t> contents;  // of committed versions
   };

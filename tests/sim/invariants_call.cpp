@@ -362,6 +362,7 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         commits_of_[record.update] = update->second.version;
         PairBook& book = pairs_[record.pair];
         book.commits.push_back(update->second.version);
+        book.went_back = record.body.contains("rollback");
         book.contents.insert(content_of(update->second.version.directory));
         break;
       }

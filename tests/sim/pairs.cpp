@@ -19,10 +19,10 @@ constexpr std::size_t kWatchRow = kSteps, kLateRow = kSteps + 1, kRetireRow = kS
 constexpr std::size_t kNone = kUpdateStates;  // row of events
 constexpr std::string_view kPurposeNames[kPurposes] = {"save",      "save_grace", "survey",  "pause", "load", "verify",
                                                        "straggler", "resume",     "restore", "whole", "other"};
-constexpr std::string_view kEventNames[] = {"connect",     "remove",         "change_worker", "request", "cancel",
-                                            "call_ended",  "save_ended",     "prepared",      "sealed",  "digest_done",
-                                            "timer_fired", "commit_durable", "recover",       "shutdown"};
-constexpr std::size_t kCallEnded = 5, kTimerFired = 10;
+constexpr std::string_view kEventNames[] = {"connect",     "remove",      "change_worker",  "request",  "collect",
+                                            "cancel",      "call_ended",  "save_ended",     "prepared", "sealed",
+                                            "digest_done", "timer_fired", "commit_durable", "recover",  "shutdown"};
+constexpr std::size_t kCallEnded = 6, kTimerFired = 11;
 static_assert(std::size(kEventNames) == kEvents);
 
 std::size_t row_of(const State& state, const protocol::UpdateId& id) {
@@ -77,7 +77,7 @@ std::size_t event_row(const State& state, const protocol::EventBody& body) {
         using T = std::decay_t<decltype(event)>;
         if constexpr (std::is_same_v<T, protocol::ConnectPair>) return row_of_pair(state, event.spec.name);
         if constexpr (std::is_same_v<T, protocol::RemovePair> || std::is_same_v<T, protocol::ChangeWorker> ||
-                      std::is_same_v<T, protocol::RequestUpdate>)
+                      std::is_same_v<T, protocol::RequestUpdate> || std::is_same_v<T, protocol::CollectVersions>)
           return row_of_pair(state, event.pair);
         if constexpr (std::is_same_v<T, protocol::CancelUpdate> || std::is_same_v<T, protocol::Prepared> ||
                       std::is_same_v<T, protocol::Sealed> || std::is_same_v<T, protocol::DigestDone> ||

@@ -216,7 +216,9 @@ ClientActionKind draw_action(Random& random) {
   if (roll < 61) return ClientActionKind::request_same_key;
   if (roll < 67) return ClientActionKind::request_same_version;
   if (roll < 71) return ClientActionKind::request_lower;
-  if (roll < 76) return ClientActionKind::request_path;
+  if (roll < 72) return ClientActionKind::roll_back;
+  if (roll < 73) return ClientActionKind::collect;
+  if (roll < 77) return ClientActionKind::request_path;
   if (roll < 86) return ClientActionKind::cancel;
   if (roll < 91) return ClientActionKind::reconnect;
   if (roll < 93) return ClientActionKind::remove;

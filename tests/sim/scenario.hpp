@@ -20,6 +20,8 @@ enum class ClientActionKind {
   request_again,  // the same once more, without a key
   request_lower,
   request_path,
+  roll_back,
+  collect,
   cancel,
   remove,
   steal_worker,

@@ -87,6 +87,10 @@ class FaultyFileSystem final : public FileSystem {
     if (const int failure = next("rename", new_name)) return failure;
     return real_.rename(from, old_name, to, new_name, replace);
   }
+  int link(int directory, const char* old_name, const char* new_name) override {
+    if (const int failure = next("link", new_name)) return failure;
+    return real_.link(directory, old_name, new_name);
+  }
   int remove(int directory, const char* name, bool is_directory) override {
     if (const int failure = next("remove", name)) return failure;
     return real_.remove(directory, name, is_directory);

@@ -81,6 +81,10 @@ int RealFileSystem::rename(int from, const char* old_name, int to, const char* n
   return or_errno(::renameat(from, old_name, to, new_name));
 }
 
+int RealFileSystem::link(int directory, const char* old_name, const char* new_name) {
+  return or_errno(::linkat(directory, old_name, directory, new_name, 0));
+}
+
 int RealFileSystem::remove(int directory, const char* name, bool is_directory) {
   return or_errno(::unlinkat(directory, name, is_directory ? AT_REMOVEDIR : 0));
 }

@@ -41,6 +41,8 @@ class FileSystem {
   virtual int make_directory(int directory, const char* name, mode_t mode) = 0;
   // Without `replace`, -EEXIST when the new name is taken.
   virtual int rename(int from, const char* old_name, int to, const char* new_name, bool replace) = 0;
+  // A second name for a file of the same directory; -EEXIST when it is taken.
+  virtual int link(int directory, const char* old_name, const char* new_name) = 0;
   virtual int remove(int directory, const char* name, bool is_directory) = 0;
   // The link's target, whole.
   virtual int read_link(int directory, const char* name, std::string& into) = 0;
@@ -63,6 +65,7 @@ class RealFileSystem final : public FileSystem {
   int space(int descriptor, struct statvfs& into) override;
   int make_directory(int directory, const char* name, mode_t mode) override;
   int rename(int from, const char* old_name, int to, const char* new_name, bool replace) override;
+  int link(int directory, const char* old_name, const char* new_name) override;
   int remove(int directory, const char* name, bool is_directory) override;
   int read_link(int directory, const char* name, std::string& into) override;
   int list(int directory, std::size_t names_max, std::vector<std::string>& into) override;

@@ -16,6 +16,7 @@ ErrorCode code_of(int failure) {
       return ErrorCode::not_found;
     case EACCES:
     case EPERM:
+    case EROFS:
       return ErrorCode::permission_denied;
     case EEXIST:
     case ENOTEMPTY:

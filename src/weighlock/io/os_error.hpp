@@ -8,11 +8,11 @@
 namespace weighlock {
 
 // `failure` is an errno or -errno. "cannot open '/shared/w': permission denied (EACCES)". Codes:
-//   ENOENT, ENOTDIR -> not_found           EACCES, EPERM -> permission_denied
+//   ENOENT, ENOTDIR -> not_found           EACCES, EPERM, EROFS -> permission_denied
 //   EEXIST, ENOTEMPTY -> conflict          ENOSPC, EDQUOT -> storage_full
 //   ESTALE -> storage_not_visible (a handle that the file server no longer knows: look again by opening)
 //   ELOOP, EXDEV -> invalid_argument (a link that may not be followed)
-//   all others (EIO, EROFS, ...) -> storage_failed
+//   all others (EIO, ...) -> storage_failed
 Error os_error(std::string what, int failure);
 
 }  // namespace weighlock

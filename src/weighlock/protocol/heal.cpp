@@ -178,7 +178,8 @@ void on_heal_paused(Context& context, Update& update, Target& target, const Outc
 
 bool within_lag(const VersionRef& committed, const VersionRef& version, int max_lag) {
   if (version.same_version(committed)) return true;
-  return version.lineage == committed.lineage && committed.version - version.version <= max_lag;
+  const std::int64_t behind = committed.version - version.version;
+  return version.lineage == committed.lineage && behind >= 0 && behind <= max_lag;
 }
 
 std::optional<VersionRef> heal_goal(Context& context, const Update& update, const Target& target) {

@@ -274,15 +274,14 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
   } else if (observe(context, worker, *outcome.reading)) {
     worker.earlier.clear();
     note_death(context, update, target, update.version);
-    target.paused = outcome.reading->paused;
-    target.incarnation = worker.incarnation;
+    take_new_process(target, worker, *outcome.reading);
     judge(context, target, Verdict::unknown, CauseCode::restarted, before + "; then a new process answered");
   } else {
     worker.earlier.clear();
-    // A label that stood there before proves nothing; `loading:` isn't written where answers are believed.
-    const bool is_news = target.label_changed || target.former_label != update.version.label;
-    const bool took_it =
-        context.traits_of(worker).load_sets_label && is_news && outcome.reading->label == update.version.label;
+    const bool new_label = outcome.reading->label == update.version.label;
+    target.may_have_loaded = true;  // an old label doesn't tell: some loads fail behind the weights
+    const bool took_it = context.traits_of(worker).load_sets_label && new_label &&
+                         !trusts_answers(update);  // there an answer is the evidence
     if (!took_it) return send_load(context, update, target);
     target.verdict = Verdict::loaded;
     target.unproven = true;
@@ -295,7 +294,7 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
 
 // What a load without effect leaves. One that was sent before it, and whose answer was lost, may have done anything.
 Verdict as_before(const Target& target) {
-  return target.asked ? Verdict::torn : Verdict::untouched;
+  return target.may_have_loaded ? Verdict::torn : Verdict::untouched;
 }
 
 void on_loaded(Context& context, Update& update, Target& target, const Outcome& outcome) {
@@ -321,11 +320,10 @@ void on_loaded(Context& context, Update& update, Target& target, const Outcome& 
             outcome.code == ErrorCode::permission_denied ? CauseCode::credentials : CauseCode::load_failed, text);
       break;
     case OutcomeKind::not_sent:
-      if (target.asked) {
-        judge(context, target, Verdict::torn, CauseCode::unreachable, text);
-      } else {
+      if (target.may_have_loaded)
+        judge(context, target, Verdict::unknown, CauseCode::unreachable, text);
+      else
         lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text);
-      }
       break;
     case OutcomeKind::unknown:
       if (outcome.code == ErrorCode::connection_lost && ask_what_it_holds(context, update, target, text)) return;
@@ -384,8 +382,7 @@ void on_verified(Context& context, Update& update, Target& target, const Outcome
   const bool is_new = outcome.reading && observe(context, worker, *outcome.reading);
   if (is_new) {
     note_death(context, update, target, update.version);
-    target.paused = outcome.reading->paused;
-    target.incarnation = worker.incarnation;
+    take_new_process(target, worker, *outcome.reading);
     judge(context, target, Verdict::unknown, CauseCode::restarted,
           "verify: a new process answers; the one that loaded is gone");
   } else if (outcome.ok() && outcome.reading) {

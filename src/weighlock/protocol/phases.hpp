@@ -2,6 +2,7 @@
 // update:
 //
 //   admission.cpp  pairs, requests, queue, cancel, shutdown
+//   rollback.cpp   what an update to a version that was committed before goes to, and what its commit changes
 //   prepare.cpp    PREPARING: save, seal
 //   survey.cpp     reading the workers; what a reading means for the registry
 //   pause.cpp      PAUSING: targets, members, pauses
@@ -25,6 +26,7 @@
 #pragma once
 
 #include "weighlock/protocol/context.hpp"
+#include "weighlock/protocol/retained.hpp"
 
 namespace weighlock::protocol {
 
@@ -41,6 +43,18 @@ void pair_is_idle(Context& context, const std::string& pair);
 // operate.cpp
 void on_change_worker(Context& context, const ChangeWorker& event);
 
+// rollback.cpp
+// The rollback that runs or waits already: a second request without a target is a repetition of it.
+std::optional<UpdateId> running_rollback(Context& context, const Pair& pair);
+// What the request goes to, or why it can't be.
+Result<StoredVersion> rollback_target(const Pair& pair, const RequestUpdate& event);
+// Asked again when its turn has come.
+std::optional<Error> refuse_rollback_now(const Pair& pair, const Update& update);
+// Nothing is written: what was sealed is looked at.
+void describe_stored(const Pair& pair, const Update& update, Seal& seal);
+// The commit moves the pair's pointers. For the machine and for the replay alike.
+void note_committed(Pair& pair, const Update& update);
+
 // prepare.cpp
 void begin_update(Context& context, Update& update);
 void on_prepared(Context& context, const Prepared& event);
@@ -56,13 +70,21 @@ void first_survey_done(Context& context, Update& update);
 void end_before_pause(Context& context, Update& update, UpdateState state, Error error);
 
 // survey.cpp
+// Reads all workers of the pair of whom this update has no recent reading. Its end is first_survey_done or
+// pausing_survey_done.
 void begin_survey(Context& context, Update& update);
+// The same while engines serve, for those that are READY and in nobody's hands; nothing waits for its end.
+void begin_early_survey(Context& context, Update& update);
+// Whether the pair's versions are saved and sealed so soon that readings made when the save begins are still recent.
+bool sealed_soon(const Pair& pair);
 void read_worker(Context& context, Update& update, Target& target);
 // What to ask a worker to learn its state: a barrier, where earlier calls may still run and one exists.
 Operation next_reading(Context& context, Worker& worker);
 void on_survey_timer(Context& context, Update& update);
 // What an answer of the engine says of the worker; true if it is another incarnation than the one known.
 bool observe(Context& context, Worker& worker, const StateReading& reading);
+// Another process answers for the target: what was read of the one before is void, whose pause it was above all.
+void take_new_process(Target& target, const Worker& worker, const StateReading& reading);
 bool label_is_ours(const Worker& worker, const std::string& label);
 // A label of a load that has not ended; no engine starts with one.
 bool says_loading(const std::string& label);
@@ -143,11 +165,14 @@ void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, co
 void yield_watch(Context& context, Worker& worker);
 
 // retention.cpp
-// The update's version is sealed on storage; if it is ours it is deleted some day.
+// The update's version is sealed on storage: deleted some day if it is ours, forgotten if its directory was handed
+// over.
 void note_stored(Pair& pair, const Update& update, bool committed);
+// The version's digest became known.
+void note_digest(Pair& pair, const VersionRef& version);
 // Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
 void release_versions(Context& context, const Update& update);
-
+void on_collect(Context& context, const CollectVersions& event);
 // finish.cpp
 // Ends RESUMING or RESTORING when every target is done.
 void finish_if_done(Context& context, Update& update);

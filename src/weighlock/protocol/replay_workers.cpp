@@ -27,7 +27,7 @@ void note_intent(Target& target, OperationKind kind) {
       break;
     case OperationKind::load:
     case OperationKind::load_empty:
-      target.asked = target.asked || (target.load_sent && target.verdict != Verdict::untouched);
+      target.may_have_loaded = target.load_sent && (target.may_have_loaded || target.verdict != Verdict::untouched);
       target.load_sent = true;
       target.verdict = Verdict::unknown;
       break;
@@ -58,7 +58,7 @@ void note_outcome(Target& target, OperationKind kind, OutcomeKind result, const 
       // One without effect says nothing of the load before it.
       target.verdict = result == OutcomeKind::ok        ? Verdict::loaded
                        : result == OutcomeKind::touched ? Verdict::torn
-                       : without_effect                 ? (target.asked ? Verdict::torn : Verdict::untouched)
+                       : without_effect                 ? (target.may_have_loaded ? Verdict::torn : Verdict::untouched)
                                                         : Verdict::unknown;
       break;
     default:
@@ -196,6 +196,9 @@ VersionRef Replay::version_of(const Worker& worker, std::int64_t lineage, std::i
   if (pair == state_.pairs.end()) return out;
   for (const auto* known : {&pair->second.committed, &pair->second.last_good, &pair->second.previous_good}) {
     if (*known && (*known)->same_version(out)) return **known;
+  }
+  for (const StoredVersion& stored : pair->second.stored) {
+    if (stored.committed && stored.version.same_version(out)) return stored.version;
   }
   return out;
 }

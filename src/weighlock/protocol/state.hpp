@@ -27,13 +27,22 @@ struct EarlierCall {
   bool since_read = true;    // no reading came after it, so a process that is seen first now may have got it
 };
 
-// The look that is kept on a worker that may not serve, between updates (watch.cpp).
+// The look that is kept on a worker between updates (watch.cpp).
 struct Watch {
   std::optional<TimerId> timer;    // the next look; while a call runs, its limit
   std::optional<CallId> call;      // the worker's `in_flight`, if that is ours
+  bool whole = true;               // the next look reads the incarnation too
+  int brief_looks = 0;             // since one did
   int failures = 0;                // in a row; they stretch the time to the next look
   int continues = 0;               // found running since this was last told
   std::optional<Instant> told_at;  // when a record last said that it was found running
+};
+
+// How often bringing a worker to the committed version failed, between updates (join.cpp).
+struct JoinHistory {
+  int failures = 0;           // in a row
+  Instant not_before;         // of the next try; of this process only
+  std::string doubtful_load;  // the version ("lineage/version") whose load had no known end in this incarnation, or ""
 };
 
 // One worker of the registry, keyed by its normalised URL. It belongs to the gateway; `pair` is its one full-model
@@ -62,6 +71,7 @@ struct Worker {
   std::optional<EarlierCall> in_flight;  // at most one
   UpdateId locked_by;                    // "" = free
   Watch watch;
+  JoinHistory joins;
 };
 
 enum class Role { member, extra };
@@ -117,9 +127,10 @@ struct Target {
   bool resume_sent = false;
   bool flushed_after = false;  // mode keep: the flush after the resume was sent
   bool load_sent = false;
-  bool asked = false;     // the answer to its load was lost once, and it was asked: the next one's isn't all there is
-  bool unproven = false;  // ... and showed the new label: only evidence above that counts
-  bool counted_lost = false;  // a member lost before its load was sent leaves the count
+  bool asked = false;            // the answer to its load was lost once, and it was asked
+  bool unproven = false;         // ... and showed the new label: only evidence above that counts
+  bool may_have_loaded = false;  // ... and nothing shows that this load did nothing, whatever the next one says
+  bool counted_lost = false;     // a member lost before its load was sent leaves the count
   std::string incarnation;
   std::string former_label;
   std::optional<VersionRef> former_version;
@@ -135,6 +146,7 @@ struct Target {
   int tries = 0;            // of the present step, where it may be repeated
   bool caught_up = false;   // the one catch-up was tried
   bool reached = false;     // the survey's read was answered
+  Instant read_at;          // when that read began
   bool read_whole = false;  // a brief reading left a doubt: from now on readings are whole
   bool recovered = false;   // taken over from a gateway that died, and not read since
   std::optional<CallId> call;
@@ -148,7 +160,12 @@ struct Target {
   std::optional<WorkerState> ended_as;     // the worker's state when the update ended; later ones may move it on
 };
 
-enum class UpdateKind { update, leave };  // leave: heals once what a removed pair holds paused
+enum class UpdateKind {
+  update,
+  leave,  // heals once what a removed pair or worker left paused
+  join,   // brings one worker to the committed version, between updates: a job beside the pair's active one
+};
+std::string_view name(UpdateKind kind);
 
 struct Rank {
   std::string trainer;
@@ -172,7 +189,8 @@ struct Update {
   VersionRef version;
   std::int64_t attempt = 0;
   std::string key;
-  std::string path;  // handed directory, or ""
+  std::string path;       // handed directory, or ""
+  bool rollback = false;  // to a version that was committed before: nothing is saved or sealed
   Policy policy;
   UpdateState state = UpdateState::queued;
   Instant requested_at;
@@ -223,7 +241,10 @@ struct TrainerBusy {
 // A sealed version on storage.
 struct StoredVersion {
   VersionRef version;
-  bool committed = true;  // false: it was rolled back
+  bool committed = true;   // false: its update was undone
+  bool handed = false;     // its directory is another's: never deleted, only forgotten
+  bool withdrawn = false;  // committed, and the pair was rolled back from it since
+  std::uint64_t bytes = 0;
 };
 
 struct Pair {
@@ -233,10 +254,13 @@ struct Pair {
   std::optional<VersionRef> committed;
   std::optional<VersionRef> last_good;
   std::optional<VersionRef>
-      previous_good;                 // the last good before that: taken again if the last one's bytes turn out bad
-  std::deque<StoredVersion> stored;  // whose directories are ours and still there, oldest first
+      previous_good;                  // the last good before that: taken again if the last one's bytes turn out bad
+  std::optional<VersionRef> highest;  // the highest number committed in the newest lineage that has committed any: a
+                                      // rollback lowers `committed`, and numbers are still used once
+  std::deque<StoredVersion> stored;   // what is known on storage, in the order in which it was sealed
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
+  std::optional<Milliseconds> prepare_took;  // of the last update that was sealed in this process
   UpdateId active;
   std::deque<UpdateId> queue;
   std::deque<UpdateId> history;                         // ended ones, newest last, bounded
@@ -247,6 +271,14 @@ struct Pair {
   std::map<std::string, WorkerAdapters> adapters;  // LoRA, by worker
   std::deque<AdapterVersion> window;               // LoRA: the last committed versions, newest last, bounded
   std::optional<ConnectPair> reconnect;            // waits for the running update
+  std::deque<ChangeWorker> changes;                // likewise, in order
+  std::set<std::string> leaving;                   // workers that the first of them removes, while they are healed
+  std::set<UpdateId> joins;                        // running ones, of one worker each
+  std::deque<UpdateId> joins_ended;                // newest last, bounded
+  bool distrusted = false;                         // the committed version's files turned out bad
+  Instant used_at;                                 // the last update or connect
+  std::optional<Instant> requested_at;             // the last update
+  Milliseconds longest_gap{0};                     // between two updates
   std::vector<ReplyToken> removing;                // waits likewise; non-empty: the pair is being removed
 };
 
