@@ -117,6 +117,7 @@ Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreS
   policy.allow_layout_change = random.chance(150);
   policy.keep_versions = static_cast<int>(random.between(1, 3));
   policy.coalesce = random.chance(200);
+  policy.pair_lease = Milliseconds{0};  // nobody is brought back by itself here
   policy.straggler_min = Milliseconds{2'000};
   policy.deadlines.save = Milliseconds{60'000};
   policy.deadlines.pause = Milliseconds{random.between(2'000, 10'000)};

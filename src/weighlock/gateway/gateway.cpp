@@ -141,7 +141,11 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
 
 void Gateway::Implementation::on_update_ended(const protocol::UpdateId& id) {
   const protocol::Update* update = api.find_update(id);
-  if (!update || update->kind != protocol::UpdateKind::update) return;
+  if (!update || update->kind == protocol::UpdateKind::leave) return;
+  if (update->kind == protocol::UpdateKind::join) {
+    const std::string line = join_line(*update);
+    return update->state == protocol::UpdateState::failed ? log_warn("{}", line) : log_info("{}", line);
+  }
   metrics.update_ended(*update, loop.now());
   const std::string line = log_line(driver.state(), *update, loop.now());
   if (update->state == protocol::UpdateState::succeeded)

@@ -183,6 +183,7 @@ bool within_lag(const VersionRef& committed, const VersionRef& version, int max_
 }
 
 std::optional<VersionRef> heal_goal(Context& context, const Update& update, const Target& target) {
+  if (update.kind == UpdateKind::join) return join_goal(context.pair_of(update), context.worker_of(target));
   const std::optional<VersionRef> good = context.pair_of(update).last_good;
   if (good && good->lineage == 0 && context.worker_of(target).start_path != good->directory) return std::nullopt;
   return good;
@@ -211,6 +212,7 @@ void start_heal(Context& context, Update& update, Target& target, VersionRef goa
 }
 
 void on_heal_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
+  if (make_way_for_update(context, update)) return;
   switch (target.step) {
     case Step::heal_reading:
       on_heal_read(context, update, target, outcome);
@@ -279,7 +281,6 @@ void note_death(Context& context, Update& update, const Target& target, const Ve
 }
 
 bool is_suspect(Context& context, const Update& update, const VersionRef& version) {
-  constexpr std::size_t kDeathsMax = 2;  // one engine may die of anything
   const auto& deaths = context.pair_of(update).deaths;
   const auto it = deaths.find(version_key(version));
   return it != deaths.end() && it->second.size() >= kDeathsMax;

@@ -164,7 +164,7 @@ void end_equal_version(Context& context, Update& update) {
   int members = static_cast<int>(pair.adapters.size());
   int ready = serving_adapters(pair);
   for (const auto& [url, worker] : context.state().workers) {
-    if (pair.spec.lora || worker.pair != update.pair) continue;
+    if (pair.spec.lora || worker.pair != update.pair || worker.state == WorkerState::draining) continue;
     ++members;
     if (worker.state == WorkerState::ready && worker.version && worker.version->same_version(*pair.committed)) ++ready;
   }
@@ -366,6 +366,7 @@ static void distrust_last_good(Context& context, const Update& update, const std
   if (it == context.state().pairs.end()) return;
   Pair& pair = it->second;
   if (!pair.last_good || !pair.last_good->same_version(update.version)) return;
+  pair.distrusted = true;
   pair.last_good = std::exchange(pair.previous_good, std::nullopt);
   if (!pair.last_good)
     pair.rollback_reason = fmt::format("the files of v{} can't be trusted: {}", update.version.version, text);

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -123,7 +124,7 @@ void forward(Context& context, Update& update, Target& target, const StateReadin
 
 void back(Context& context, Update& update, Target& target, const StateReading& reading) {
   const Worker& worker = context.worker_of(target);
-  const bool touched = update.kind == UpdateKind::leave || (target.load_sent && target.verdict != Verdict::untouched);
+  const bool touched = update.kind != UpdateKind::update || (target.load_sent && target.verdict != Verdict::untouched);
   const bool strange = says_loading(reading.label) || !label_is_ours(worker, reading.label);
   if (mutant(Mutant::label_is_trusted) && !strange) {
     target.verdict = Verdict::untouched;
@@ -155,9 +156,11 @@ void on_recover(Context& context) {
                       fmt::format("pair '{}': the gateway ended while the update waited for its turn", name), nullptr});
     const UpdateId active = pair.active;
     if (!active.empty()) recover_update(context, active);
+    const std::set<UpdateId> joins = pair.joins;
+    for (const UpdateId& id : joins) recover_update(context, id);
   }
   for (auto& [url, worker] : state.workers) {
-    if (worker.state == WorkerState::quarantined && !worker.watch.timer) begin_watch(context, worker);
+    look_soon(context, worker, limits::kFirstLookWithin);
   }
 }
 

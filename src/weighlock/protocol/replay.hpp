@@ -44,6 +44,7 @@ class Replay {
   void save_ended(const Record& record);
   void worker_state(const Record& record, Instant at);
   void worker_seen(const Record& record);
+  void worker_changed(const Record& record);
   void discard(const Record& record);
   void process_ended();
   void suppose_resumes(const Update& update);
@@ -64,7 +65,7 @@ class Replay {
   // The target of the record's update, if it has this worker.
   Target* target_of(const Record& record);
   Worker& worker_of(const Record& record);
-  Update& leave_update(const Record& record, Instant at);
+  Update& job_update(const Record& record, Instant at);
   VersionRef version_of(const Worker& worker, std::int64_t lineage, std::int64_t version);
   bool writes_label(const Worker& worker, OperationKind kind) const;
 

@@ -216,6 +216,7 @@ void Replay::worker_state(const Record& record, Instant at) {
     worker.version = version_of(worker, number_of(body, "lineage"), *version);
   worker.evidence = evidence_from(text_of(body, "evidence")).value_or(Evidence::none);
   if (state == WorkerState::ready) {
+    worker.joins = JoinHistory{};
     worker.paused_by_us = worker.pause_since_read = false;  // it was read, and ran
     if (Pair* pair = pair_of(record)) {
       for (auto& [version, workers] : pair->spoiled) workers.erase(worker.url);
@@ -249,6 +250,18 @@ void Replay::worker_seen(const Record& record) {
   note_new_process(worker);
   if (!flag_of(body, "outstanding")) worker.earlier.clear();
   for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
+  worker.joins.doubtful_load.clear();
+}
+
+// What the change did to the pair's list and to the worker's state has records of its own.
+void Replay::worker_changed(const Record& record) {
+  if (text_of(record.body, "change") != "release") return;
+  const auto it = state_.workers.find(record.worker);
+  if (it == state_.workers.end()) return;
+  if (it->second.state == WorkerState::abandoned) return forget_worker(record.worker);
+  it->second.joins = JoinHistory{};
+  Pair* pair = pair_of(record);
+  if (pair && pair->committed) pair->deaths.erase(version_key(*pair->committed));
 }
 
 }  // namespace weighlock::protocol

@@ -117,6 +117,7 @@ void describe_stored(const Pair& pair, const Update& update, Seal& seal) {
 
 void note_committed(Pair& pair, const Update& update) {
   pair.committed = update.version;
+  pair.distrusted = false;
   if (!update.rollback) {
     pair.previous_good = std::exchange(pair.last_good, update.version);
     const bool raised = !pair.highest || pair.highest->lineage != update.version.lineage ||

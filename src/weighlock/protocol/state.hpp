@@ -302,4 +302,7 @@ struct State {
   bool stopped = false;
 };
 
+// The pair is not in use any more (Policy::pair_lease): its workers are watched and not brought back.
+bool is_dormant(const Pair& pair, Instant now);
+
 }  // namespace weighlock::protocol

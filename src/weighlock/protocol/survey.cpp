@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "weighlock/protocol/phases.hpp"
 
@@ -46,7 +47,7 @@ void survey_ended(Context& context, Update& update) {
 
 void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
   const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
-  worker.incarnation = reading.incarnation;
+  const std::string before = std::exchange(worker.incarnation, reading.incarnation);
   if (says_loading(reading.label)) {
     worker.labels = {
         reading.label};  // ours went to the new process; what it started with is likely what the old one did
@@ -62,7 +63,11 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
   worker.evidence = Evidence::none;
   const auto pair = context.state().pairs.find(worker.pair);
   const bool has_committed = pair != context.state().pairs.end() && pair->second.committed.has_value();
+  worker.watch.whole = true;
+  const std::string doubtful = std::exchange(worker.joins.doubtful_load, "");
+  note_doubtful_death(context, worker, before, doubtful);
   // One that may have got what was meant for its predecessor is held like any other until it is brought back.
+  if (is_held(worker)) return;
   if (!worker.earlier.empty())
     context.set_worker(
         worker, WorkerState::quarantined,
@@ -112,6 +117,15 @@ Operation next_reading(Context& context, Worker& worker) {
   return operation;
 }
 
+bool is_updated(const Update& update, const Worker& worker) {
+  return worker.pair == update.pair && worker.state != WorkerState::abandoned && worker.state != WorkerState::draining;
+}
+
+bool is_held(const Worker& worker) {
+  if (worker.state == WorkerState::draining) return true;
+  return worker.state == WorkerState::quarantined && worker.cause && worker.cause->code == CauseCode::operator_hold;
+}
+
 bool says_loading(const std::string& label) {
   return label.starts_with("loading:");
 }
@@ -149,7 +163,7 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
 
 void begin_survey(Context& context, Update& update) {
   const auto takes_part = [&](const Worker& worker) {
-    return worker.pair == update.pair && worker.state != WorkerState::abandoned;
+    return is_updated(update, worker) && !is_joining_now(context.state(), worker);
   };
   std::erase_if(update.targets, [&](const auto& entry) {
     const auto worker = context.state().workers.find(entry.first);

@@ -1,4 +1,4 @@
-// The look that is kept on quarantined workers between updates.
+// The look that is kept on workers between updates, while nothing is brought back (reconcile_test.cpp).
 #include <algorithm>
 
 #include "weighlock/protocol/fixture_test.hpp"
@@ -52,13 +52,14 @@ TEST_F(WatchTest, nothing_is_recorded_while_it_stays_paused) {
   EXPECT_GE(count(1, K::read_state), 25);
 }
 
-TEST_F(WatchTest, workers_that_serve_are_not_looked_at) {
+TEST_F(WatchTest, workers_that_serve_are_looked_at_seldom_and_not_touched) {
   tear_worker_1();
   const int before = count(0, K::read_state);
   engine(0).paused = true;  // somebody paused it: theirs
   advance(30s);
-  EXPECT_EQ(count(0, K::read_state), before);
+  EXPECT_LE(count(0, K::read_state), before + 4);
   EXPECT_EQ(count(0, K::pause), 2);  // of the two updates
+  EXPECT_TRUE(engine(0).paused);
 }
 
 TEST_F(WatchTest, worker_that_does_not_answer_is_asked_more_and_more_seldom_and_without_a_record) {
@@ -94,7 +95,7 @@ TEST_F(WatchTest, update_takes_over_a_worker_that_is_being_looked_at) {
   EXPECT_FALSE(engine(1).paused);
   const int before = count(1, K::read_state);
   advance(30s);
-  EXPECT_EQ(count(1, K::read_state), before);  // it is ready: the watch is over
+  EXPECT_LE(count(1, K::read_state), before + 4);  // it is ready
 }
 
 // The pause of the fence went to a process that nobody had read yet.
@@ -188,10 +189,10 @@ TEST_F(WatchTest, new_process_is_joining_and_left_alone) {
   restart(1);
   advance(2s);
   EXPECT_EQ(worker(1).state, WorkerState::joining);
-  EXPECT_FALSE(engine(1).paused);
   const int before = count(1, K::read_state);
   advance(10s);
-  EXPECT_EQ(count(1, K::read_state), before);
+  EXPECT_LE(count(1, K::read_state), before + 2);
+  EXPECT_FALSE(engine(1).paused);
 }
 
 TEST_F(WatchTest, new_process_that_got_its_predecessors_pause_is_held_until_an_update_brings_it_back) {
@@ -221,7 +222,7 @@ TEST_F(WatchTest, worker_with_a_label_of_somebody_else_is_foreign_and_not_paused
   EXPECT_FALSE(engine(1).paused);
 }
 
-TEST_F(WatchTest, whole_worker_that_was_only_out_of_reach_is_not_stopped) {
+TEST_F(WatchTest, whole_worker_that_was_only_out_of_reach_serves_again) {
   connect(2);
   request(1);
   script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), 2);  // twice asked
@@ -232,14 +233,15 @@ TEST_F(WatchTest, whole_worker_that_was_only_out_of_reach_is_not_stopped) {
   ASSERT_EQ(worker(1).state, WorkerState::quarantined);
   advance(10s);
   EXPECT_FALSE(engine(1).paused);
-  EXPECT_EQ(worker(1).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(1).state, WorkerState::ready);
+  EXPECT_EQ(count(1, K::load), 1);
 }
 
 TEST_F(WatchTest, worker_that_joined_is_not_stopped_before_an_update_brings_it_in) {
   connect(2);
   request(1);
   connect(3);
-  ASSERT_EQ(worker(2).state, WorkerState::quarantined);
+  ASSERT_EQ(worker(2).state, WorkerState::joining);
   advance(10s);
   EXPECT_FALSE(engine(2).paused);
   request(2);
