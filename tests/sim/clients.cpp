@@ -75,6 +75,19 @@ void Clients::roll_back(std::size_t pair) {
   post_(std::move(event));
 }
 
+// Often it isn't possible: adding who is there, releasing who isn't held.
+void Clients::change_worker(std::size_t pair) {
+  protocol::ChangeWorker event;
+  event.token = token(AskKind::change, pair);
+  event.pair = scenario_.pairs[pair].name;
+  event.change = static_cast<protocol::WorkerChange>(random_.below(5));
+  event.worker = random_.pick(scenario_.pairs[pair].workers);
+  event.reason = "an operator's words";
+  trace_.line("client changes {} of {}: {} (token {})", event.worker.url, event.pair, static_cast<int>(event.change),
+              event.token);
+  post_(std::move(event));
+}
+
 void Clients::steal(std::size_t pair) {
   if (scenario_.pairs.size() < 2) return;
   const std::size_t other = (pair + 1) % scenario_.pairs.size();
@@ -145,6 +158,9 @@ void Clients::act(const ClientAction& action) {
       break;
     case ClientActionKind::roll_back:
       roll_back(action.pair);
+      break;
+    case ClientActionKind::change_worker:
+      change_worker(action.pair);
       break;
     case ClientActionKind::collect:
       trace_.line("client collects {}", name);

@@ -16,7 +16,7 @@
 
 namespace weighlock::sim {
 
-enum class AskKind { connect, remove, update, cancel, steal, collect };
+enum class AskKind { connect, remove, update, cancel, steal, collect, change };
 
 struct Ask {
   AskKind kind = AskKind::update;
@@ -64,6 +64,7 @@ class Clients {
   void steal(std::size_t pair);
   void cancel(std::size_t pair);
   void roll_back(std::size_t pair);
+  void change_worker(std::size_t pair);
   void ask_again(const Ask& ask);
   void pause_first(std::size_t pair);
   void continue_all(const std::vector<std::string>& urls);

@@ -35,6 +35,7 @@ void add(std::string& out, const protocol::Worker& w) {
                  w.start_path);
   fmt::format_to(std::back_inserter(out), " {} {}{}{} locked {}", w.dialect ? name(*w.dialect) : "?", w.paused_by_us,
                  w.pause_since_read, w.paused_by_other, w.locked_by);
+  out += fmt::format(" joins {} '{}'", w.joins.failures, w.joins.doubtful_load);
   for (const std::string& label : w.labels) out += fmt::format(" label '{}'", label);
   for (const EarlierCall& call : w.earlier) out += fmt::format(" earlier {}", text(call));
   if (w.in_flight) out += fmt::format(" in flight {}", text(*w.in_flight));
@@ -71,7 +72,11 @@ void add(std::string& out, const protocol::Pair& p) {
                  p.rollback_reason);
   fmt::format_to(std::back_inserter(out), " {} active {}\n", p.bytes_last, p.active);
   for (const protocol::StoredVersion& stored : p.stored)
-    out += fmt::format("  stored {} {}\n", text(stored.version), stored.committed);
+    out += fmt::format("  stored {} {}{}{} {}\n", text(stored.version), stored.committed, stored.handed,
+                       stored.withdrawn, stored.bytes);
+  out += fmt::format("  highest {} {}\n", text(p.highest), p.distrusted ? "distrusted" : "");
+  for (const auto& id : p.joins) out += fmt::format("  join {}\n", id);
+  for (const auto& id : p.joins_ended) out += fmt::format("  join ended {}\n", id);
   for (const auto& id : p.queue) out += fmt::format("  queued {}\n", id);
   for (const auto& id : p.history) out += fmt::format("  ended {}\n", id);
   for (const auto& [key, id] : p.keys) out += fmt::format("  key '{}' is {}\n", key, id);

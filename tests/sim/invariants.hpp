@@ -136,6 +136,7 @@ class Invariants {
   void check_outcome(const protocol::Update& update);
   void check_quorum_at_end(const protocol::Update& update);
   void check_targets_at_end(const protocol::Update& update);
+  std::string unsettled_join(const protocol::Worker& worker) const;
   std::string unsettled_watch(const protocol::Worker& worker) const;
   std::string unsettled_worker(const protocol::Worker& worker) const;
   std::string unsettled_calm(const std::string& pair) const;

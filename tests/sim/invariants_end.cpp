@@ -60,14 +60,14 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
     if (taken) continue;  // the next update has it already
     // An extra that nothing was done to waits on for the reconciler.
     const bool waits = worker.state == WorkerState::joining && loads_.count({update.id, url}) == 0;
-    const bool rests = waits || worker.state == WorkerState::ready || worker.state == WorkerState::quarantined ||
-                       worker.state == WorkerState::foreign || worker.state == WorkerState::gone ||
-                       worker.state == WorkerState::abandoned;
+    const bool rests = waits || worker.state == WorkerState::ready || worker.state == WorkerState::draining ||
+                       worker.state == WorkerState::quarantined || worker.state == WorkerState::foreign ||
+                       worker.state == WorkerState::gone || worker.state == WorkerState::abandoned;
     if (!rests) {
       throw Violation{
           7, fmt::format("update {} is {} and {} is {}", update.id, name(update.state), url, name(worker.state))};
     }
-    if (worker.state != WorkerState::ready && !worker.cause) {
+    if (worker.state != WorkerState::ready && worker.state != WorkerState::draining && !worker.cause) {
       throw Violation{7, fmt::format("{} is {} without a cause", url, name(worker.state))};
     }
     const EngineTruth& real = truth(url);
@@ -103,7 +103,28 @@ std::string Invariants::unsettled_watch(const protocol::Worker& worker) const {
                      real.torn || real.poisoned ? ", torn" : "");
 }
 
+// Whoever can be brought to the committed version is brought to it, while its pair is in use.
+std::string Invariants::unsettled_join(const protocol::Worker& worker) const {
+  const auto pair = state().pairs.find(worker.pair);
+  const bool out = worker.state == WorkerState::joining || worker.state == WorkerState::quarantined;
+  if (!out || stopped_ || pair == state().pairs.end() || !pair->second.committed || pair->second.distrusted) return "";
+  if (pair->second.spec.policy.pair_lease == Milliseconds{0} || !truth(worker.url).alive) return "";
+  const auto book = books_.find(worker.url);
+  const bool doubt = book == books_.end() || !book->second.unresolved.empty() || !worker.earlier.empty();
+  if (doubt) return "";
+  if (worker.cause) {
+    using protocol::CauseCode;
+    const CauseCode why = worker.cause->code;
+    if (why == CauseCode::operator_hold || why == CauseCode::needs_restart || why == CauseCode::suspect ||
+        why == CauseCode::probe_failed)
+      return "";
+  }
+  return fmt::format("{} is {} ({}) and was not brought to version {}", worker.url, name(worker.state),
+                     worker.cause ? worker.cause->message : "no cause", pair->second.committed->version);
+}
+
 std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
+  if (std::string why = unsettled_join(worker); !why.empty()) return why;
   if (std::string why = unsettled_watch(worker); !why.empty()) return why;
   const EngineTruth& real = truth(worker.url);
   if (!real.alive || !real.paused || real.foreign_paused || excused(worker.url)) return "";
@@ -142,7 +163,8 @@ std::string Invariants::unsettled_calm(const std::string& name) const {
 void Invariants::check_planned_end() const {
   const protocol::Update* last = nullptr;
   for (const auto& [id, update] : state().updates) {
-    if (last == nullptr || update.number > last->number) last = &update;
+    const bool is_newer = last == nullptr || update.number > last->number;
+    if (is_newer && update.kind == protocol::UpdateKind::update) last = &update;
   }
   if (last == nullptr || last->state != UpdateState::succeeded)
     throw Violation{

@@ -13,6 +13,8 @@ constexpr unsigned kCalmPermille = 80;       // runs without any fault: a machin
 constexpr unsigned kIsolatedPermille = 250;  // of the runs with several pairs: faults strike the first only
 
 constexpr unsigned kLoraPermille = 350;
+constexpr std::int64_t kLeaseMs = 86'400'000;  // longer than any run: a pair is in use to its end, or nobody is brought
+                                               // back between updates
 
 DialectTraits sglang_traits(Random& random) {
   DialectTraits traits;
@@ -117,7 +119,7 @@ Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreS
   policy.allow_layout_change = random.chance(150);
   policy.keep_versions = static_cast<int>(random.between(1, 3));
   policy.coalesce = random.chance(200);
-  policy.pair_lease = Milliseconds{0};  // nobody is brought back by itself here
+  policy.pair_lease = Milliseconds{calm || random.chance(700) ? kLeaseMs : 0};
   policy.straggler_min = Milliseconds{2'000};
   policy.deadlines.save = Milliseconds{60'000};
   policy.deadlines.pause = Milliseconds{random.between(2'000, 10'000)};
@@ -212,7 +214,8 @@ void draw_lora_pair(Random& random, Scenario& scenario) {
 
 ClientActionKind draw_action(Random& random) {
   const std::int64_t roll = random.between(0, 99);
-  if (roll < 52) return ClientActionKind::request;
+  if (roll < 46) return ClientActionKind::request;
+  if (roll < 52) return ClientActionKind::change_worker;
   if (roll < 55) return ClientActionKind::request_again;
   if (roll < 61) return ClientActionKind::request_same_key;
   if (roll < 67) return ClientActionKind::request_same_version;
@@ -290,6 +293,7 @@ Scenario planned_scenario(std::uint64_t seed, Random& random) {
   pair.trainer_urls = {"http://t0.pair0:9000", "http://t1.pair0:9000"};
   if (variant == 1) pair.policy.canary = 1;
   if (variant == 2) pair.policy.pause_mode = PauseMode::keep;
+  pair.policy.pair_lease = Milliseconds{kLeaseMs};
   pair.policy.straggler_min = Milliseconds{2'000};
   pair.policy.deadlines.save = Milliseconds{30'000};
   pair.policy.deadlines.pause = pair.policy.deadlines.verify = pair.policy.deadlines.resume = Milliseconds{5'000};

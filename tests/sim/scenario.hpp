@@ -21,6 +21,7 @@ enum class ClientActionKind {
   request_lower,
   request_path,
   roll_back,
+  change_worker,
   collect,
   cancel,
   remove,
