@@ -7,6 +7,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
@@ -273,7 +274,7 @@ void pair_is_idle(Context& context, const std::string& name) {
   const auto it = context.state().pairs.find(name);
   if (it == context.state().pairs.end()) return;
   Pair& pair = it->second;
-  if (!pair.active.empty()) return;
+  if (!pair.active.empty() && !mutant(Mutant::updates_interleave)) return;
   if (pair.reconnect) {  // while it waited another pair may have taken a worker of its list
     if (auto error = refuse_spec(context, pair.reconnect->spec)) {
       reply(context, pair.reconnect->token, std::move(error));

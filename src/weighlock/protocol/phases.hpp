@@ -151,6 +151,8 @@ void on_leave_surveyed(Context& context, Update& update, Target& target);
 void on_restore_timer(Context& context, Update& update);
 
 // heal.cpp
+// Whether a worker at `version` may serve while `committed` is the committed one (invariant 2).
+bool within_lag(const VersionRef& committed, const VersionRef& version, int max_lag);
 // What the worker may be healed with: the pair's last good. Before the first commit that is the model that it started
 // with itself; another engine's start model is not for it.
 std::optional<VersionRef> heal_goal(Context& context, const Update& update, const Target& target);

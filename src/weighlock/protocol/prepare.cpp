@@ -6,6 +6,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -277,6 +278,17 @@ void on_save_ended(Context& context, const SaveEnded& event) {
                   {"may_run", event.may_run},
                   {"text", event.text}});
   if (!event.may_run) discard_if_last(context, save);
+  if (mutant(Mutant::save_is_retried) && event.kind == SaveOutcomeKind::unknown && update) {
+    const CallId again = context.state().next_id++;
+    context.state().saves[again] = {pair_name, trainer};
+    context.state().busy[trainer] = save;
+    context.state().busy[trainer].call = again;
+    for (Rank& rank : update->ranks) {
+      if (rank.call == event.call) rank.call = again;
+    }
+    context.emit(TriggerSave{again, trainer, save.directory, save.update});
+    return;
+  }
   if (!update || update->state != UpdateState::preparing) return;
   for (Rank& rank : update->ranks) {
     if (rank.call != event.call) continue;

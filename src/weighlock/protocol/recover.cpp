@@ -12,6 +12,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -125,6 +126,10 @@ void back(Context& context, Update& update, Target& target, const StateReading& 
   const Worker& worker = context.worker_of(target);
   const bool touched = update.kind != UpdateKind::update || (target.load_sent && target.verdict != Verdict::untouched);
   const bool strange = says_loading(reading.label) || !label_is_ours(worker, reading.label);
+  if (mutant(Mutant::label_is_trusted) && !strange) {
+    target.verdict = Verdict::untouched;
+    return start_former_label(context, update, target);
+  }
   if (touched || (strange && heal_goal(context, update, target))) {
     if (!target.cause)
       target.cause = context.cause(CauseCode::load_unknown, "the gateway ended before its load was judged");

@@ -56,7 +56,7 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
     worker.labels.clear();
   }
   worker.start_path = reading.model_path;
-  worker.earlier.clear();
+  note_new_process(worker);
   // A pause that was sent since the last reading may have reached the new process instead of the old one.
   worker.paused_by_us = reading.paused && worker.pause_since_read;
   worker.version.reset();
@@ -66,7 +66,18 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
   worker.watch.whole = true;
   const std::string doubtful = std::exchange(worker.joins.doubtful_load, "");
   note_doubtful_death(context, worker, before, doubtful);
-  if ((was_used || has_committed) && !is_held(worker))
+  // One that may have got what was meant for its predecessor is held like any other until it is brought back.
+  if (is_held(worker)) return;
+  if (!worker.earlier.empty())
+    context.set_worker(
+        worker, WorkerState::quarantined,
+        context.cause(CauseCode::outstanding, "a new process answers, and an earlier call may have gone to it"));
+  else if (worker.paused_by_us)
+    context.set_worker(worker, WorkerState::quarantined,
+                       context.cause(CauseCode::restarted,
+                                     "a new process answers; it holds its start model, and was paused when its "
+                                     "predecessor was"));
+  else if (was_used || has_committed)
     context.set_worker(worker, WorkerState::joining,
                        context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
 }
@@ -74,11 +85,9 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
 void record_seen(Context& context, const Worker& worker) {
   json::array labels;
   for (const std::string& label : worker.labels) labels.push_back(json::string(label));
-  json::object body{{"incarnation", worker.incarnation},
-                    {"start_label", worker.start_label},
-                    {"start_path", worker.start_path},
-                    {"labels", std::move(labels)},
-                    {"paused_by_us", worker.paused_by_us}};
+  json::object body{{"incarnation", worker.incarnation},   {"start_label", worker.start_label},
+                    {"start_path", worker.start_path},     {"labels", std::move(labels)},
+                    {"paused_by_us", worker.paused_by_us}, {"outstanding", !worker.earlier.empty()}};
   if (worker.dialect) body["dialect"] = std::string(name(*worker.dialect));
   context.record(RecordKind::worker_seen, worker.pair, worker.locked_by, worker.url, std::move(body));
 }
@@ -144,6 +153,9 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
     note_new_incarnation(context, worker, reading);
   }
   worker.pause_since_read = false;
+  if (!reading.incarnation.empty()) {
+    for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
+  }
   if (first || is_new) record_seen(context, worker);
   worker.paused_by_other = reading.paused && !worker.paused_by_us;
   return is_new;
