@@ -8,6 +8,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/engines/dialect.hpp"
 #include "weighlock/gateway/api/context.hpp"
+#include "weighlock/gateway/api/openapi.hpp"
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/executor.hpp"
 #include "weighlock/gateway/state_at_start.hpp"
@@ -137,6 +138,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
   add_worker_routes(router, api);
   add_event_routes(router, api);
   add_health_routes(router, api);
+  add_openapi_route(router);
 }
 
 void Gateway::Implementation::on_update_ended(const protocol::UpdateId& id) {

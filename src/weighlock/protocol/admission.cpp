@@ -109,17 +109,6 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
   return std::nullopt;
 }
 
-bool is_repetition(const Update& update, const RequestUpdate& event) {
-  if (update.rollback != event.rollback) return false;
-  return update.version.version ==
-         (event.rollback ? event.rollback_to.value_or(update.version.version) : event.version);
-}
-
-std::string wanted_by(const RequestUpdate& event) {
-  if (!event.rollback) return fmt::format("v{}", event.version);
-  return event.rollback_to ? fmt::format("a rollback to v{}", *event.rollback_to) : "a rollback";
-}
-
 // The update that this request is a repetition of: the same key, or the same version while it is wanted already.
 std::optional<UpdateId> joined(Context& context, const Pair& pair, const RequestUpdate& event,
                                std::optional<Error>& error) {

@@ -60,6 +60,9 @@ bool apply_changes(Context& context, const std::string& pair);
 void refuse_changes(Context& context, Pair& pair, const Error& error);
 
 // rollback.cpp
+// Whether a request under the update's key asks for the same; and what it asks for, in words.
+bool is_repetition(const Update& update, const RequestUpdate& event);
+std::string wanted_by(const RequestUpdate& event);
 // The rollback that runs or waits already: a second request without a target is a repetition of it.
 std::optional<UpdateId> running_rollback(Context& context, const Pair& pair);
 // What the request goes to, or why it can't be.
