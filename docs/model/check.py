@@ -101,7 +101,7 @@ def make_verifiers(build: Path) -> None:
 
     def compile_one(kind: str) -> str:
         limit = f"-DMEMLIM={MEMORY_MAX_MB}"
-        return run(["nice", "gcc", "-O2", "-w", limit, *flags[kind], "-o", "pan", "pan.c"], build / kind)
+        return run(["nice", "gcc", "-O1", "-w", limit, *flags[kind], "-o", "pan", "pan.c"], build / kind)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         told += "".join(pool.map(compile_one, flags))
