@@ -225,7 +225,9 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
   target.step = Step::surveyed;
   if (outcome.ok() && outcome.reading) {
     if (kind == OperationKind::barrier) worker.earlier.clear();
-    observe(context, worker, *outcome.reading);
+    // It got the pause that was meant for its predecessor: it is held, whatever becomes of this update.
+    if (observe(context, worker, *outcome.reading) && worker.paused_by_us)
+      context.set_worker(worker, WorkerState::quarantined, worker.cause);
     target.reached = worker.earlier.empty();
     target.was_paused = outcome.reading->paused && !worker.paused_by_us;
     target.paused = outcome.reading->paused;
