@@ -8,6 +8,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/engines/dialect.hpp"
 #include "weighlock/gateway/api/context.hpp"
+#include "weighlock/gateway/api/openapi.hpp"
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/executor.hpp"
 #include "weighlock/gateway/state_at_start.hpp"
@@ -112,6 +113,8 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
           waiters,
           *journal,
           read_pool,
+          storage,
+          storage_pool,
           confinement,
           credentials,
           outside,
@@ -131,9 +134,11 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
   add_meta_routes(router, api);
   add_pair_routes(router, api);
   add_update_routes(router, api);
+  add_version_routes(router, api);
   add_worker_routes(router, api);
   add_event_routes(router, api);
   add_health_routes(router, api);
+  add_openapi_route(router);
 }
 
 void Gateway::Implementation::on_update_ended(const protocol::UpdateId& id) {

@@ -7,6 +7,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
@@ -106,17 +107,6 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
                                 "(`update --from DIR`, or \"path\")",
                                 event.pair));
   return std::nullopt;
-}
-
-bool is_repetition(const Update& update, const RequestUpdate& event) {
-  if (update.rollback != event.rollback) return false;
-  return update.version.version ==
-         (event.rollback ? event.rollback_to.value_or(update.version.version) : event.version);
-}
-
-std::string wanted_by(const RequestUpdate& event) {
-  if (!event.rollback) return fmt::format("v{}", event.version);
-  return event.rollback_to ? fmt::format("a rollback to v{}", *event.rollback_to) : "a rollback";
 }
 
 // The update that this request is a repetition of: the same key, or the same version while it is wanted already.
@@ -273,7 +263,7 @@ void pair_is_idle(Context& context, const std::string& name) {
   const auto it = context.state().pairs.find(name);
   if (it == context.state().pairs.end()) return;
   Pair& pair = it->second;
-  if (!pair.active.empty()) return;
+  if (!pair.active.empty() && !mutant(Mutant::updates_interleave)) return;
   if (pair.reconnect) {  // while it waited another pair may have taken a worker of its list
     if (auto error = refuse_spec(context, pair.reconnect->spec)) {
       reply(context, pair.reconnect->token, std::move(error));

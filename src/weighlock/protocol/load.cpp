@@ -274,12 +274,14 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
   } else if (observe(context, worker, *outcome.reading)) {
     worker.earlier.clear();
     note_death(context, update, target, update.version);
-    target.paused = outcome.reading->paused;
-    target.incarnation = worker.incarnation;
+    take_new_process(target, worker, *outcome.reading);
     judge(context, target, Verdict::unknown, CauseCode::restarted, before + "; then a new process answered");
   } else {
     worker.earlier.clear();
-    const bool took_it = context.traits_of(worker).load_sets_label && outcome.reading->label == update.version.label;
+    const bool new_label = outcome.reading->label == update.version.label;
+    target.may_have_loaded = true;  // an old label doesn't tell: some loads fail behind the weights
+    const bool took_it = context.traits_of(worker).load_sets_label && new_label &&
+                         !trusts_answers(update);  // there an answer is the evidence
     if (!took_it) return send_load(context, update, target);
     target.verdict = Verdict::loaded;
     target.unproven = true;
@@ -288,6 +290,11 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
     return after_label(context, update, target);
   }
   evaluate(context, update);
+}
+
+// What a load without effect leaves. One that was sent before it, and whose answer was lost, may have done anything.
+Verdict as_before(const Target& target) {
+  return target.may_have_loaded ? Verdict::torn : Verdict::untouched;
 }
 
 void on_loaded(Context& context, Update& update, Target& target, const Outcome& outcome) {
@@ -309,11 +316,14 @@ void on_loaded(Context& context, Update& update, Target& target, const Outcome& 
       if (outcome.code == ErrorCode::checkpoint_missing && traits.missing_directory_harmless &&
           ++target.tries < kDirectoryTries)
         return retry_later(context, update, target);
-      judge(context, target, Verdict::untouched,
+      judge(context, target, as_before(target),
             outcome.code == ErrorCode::permission_denied ? CauseCode::credentials : CauseCode::load_failed, text);
       break;
     case OutcomeKind::not_sent:
-      lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text);
+      if (target.may_have_loaded)
+        judge(context, target, Verdict::unknown, CauseCode::unreachable, text);
+      else
+        lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text);
       break;
     case OutcomeKind::unknown:
       if (outcome.code == ErrorCode::connection_lost && ask_what_it_holds(context, update, target, text)) return;
@@ -372,8 +382,7 @@ void on_verified(Context& context, Update& update, Target& target, const Outcome
   const bool is_new = outcome.reading && observe(context, worker, *outcome.reading);
   if (is_new) {
     note_death(context, update, target, update.version);
-    target.paused = outcome.reading->paused;
-    target.incarnation = worker.incarnation;
+    take_new_process(target, worker, *outcome.reading);
     judge(context, target, Verdict::unknown, CauseCode::restarted,
           "verify: a new process answers; the one that loaded is gone");
   } else if (outcome.ok() && outcome.reading) {
@@ -415,6 +424,7 @@ void begin_loading(Context& context, Update& update) {
     context.emit(ComputeDigest{update.id, update.version.directory});
   }
   assign_batches(context, update);
+  if (mutant(Mutant::commit_before_verify)) context.pair_of(update).committed = update.version;
   context.start_timer(update, "load", update.policy.deadlines.load);
   evaluate(context, update);
 }
@@ -470,7 +480,7 @@ void on_load_timer(Context& context, Update& update) {
     } else if (before_verify(target.step)) {
       const bool unanswered = target.call.has_value();
       context.give_up(target);
-      const Verdict rest = target.verdict == Verdict::loaded ? Verdict::torn : Verdict::untouched;
+      const Verdict rest = target.verdict == Verdict::loaded ? Verdict::torn : as_before(target);
       judge(context, target, unanswered ? Verdict::unknown : rest,
             unanswered ? CauseCode::load_unknown : CauseCode::load_failed, text);
     }

@@ -28,6 +28,7 @@
 #pragma once
 
 #include "weighlock/protocol/context.hpp"
+#include "weighlock/protocol/retained.hpp"
 
 namespace weighlock::protocol {
 
@@ -59,6 +60,9 @@ bool apply_changes(Context& context, const std::string& pair);
 void refuse_changes(Context& context, Pair& pair, const Error& error);
 
 // rollback.cpp
+// Whether a request under the update's key asks for the same; and what it asks for, in words.
+bool is_repetition(const Update& update, const RequestUpdate& event);
+std::string wanted_by(const RequestUpdate& event);
 // The rollback that runs or waits already: a second request without a target is a repetition of it.
 std::optional<UpdateId> running_rollback(Context& context, const Pair& pair);
 // What the request goes to, or why it can't be.
@@ -80,18 +84,27 @@ void on_sealed(Context& context, const Sealed& event);
 void on_digest_done(Context& context, const DigestDone& event);
 void on_save_timer(Context& context, Update& update);
 void on_save_grace_timer(Context& context, Update& update);
+void on_early_survey_timer(Context& context, Update& update);
 void first_survey_done(Context& context, Update& update);
 // Ends an update whose engines were not touched: ABORTED or REJECTED; the attempt's directory is discarded.
 void end_before_pause(Context& context, Update& update, UpdateState state, Error error);
 
 // survey.cpp
+// Reads all workers of the pair of whom this update has no recent reading. Its end is first_survey_done or
+// pausing_survey_done.
 void begin_survey(Context& context, Update& update);
+// The same while engines serve, for those that are READY and in nobody's hands; nothing waits for its end.
+void begin_early_survey(Context& context, Update& update);
+// Whether the pair's versions are saved and sealed so soon that readings made when the save begins are still recent.
+bool sealed_soon(const Pair& pair);
 void read_worker(Context& context, Update& update, Target& target);
 // What to ask a worker to learn its state: a barrier, where earlier calls may still run and one exists.
 Operation next_reading(Context& context, Worker& worker);
 void on_survey_timer(Context& context, Update& update);
 // What an answer of the engine says of the worker; true if it is another incarnation than the one known.
 bool observe(Context& context, Worker& worker, const StateReading& reading);
+// Another process answers for the target: what was read of the one before is void, whose pause it was above all.
+void take_new_process(Target& target, const Worker& worker, const StateReading& reading);
 bool label_is_ours(const Worker& worker, const std::string& label);
 // Whether the pair's updates are for this worker.
 bool is_updated(const Update& update, const Worker& worker);
@@ -142,6 +155,8 @@ void on_leave_surveyed(Context& context, Update& update, Target& target);
 void on_restore_timer(Context& context, Update& update);
 
 // heal.cpp
+// Whether a worker at `version` may serve while `committed` is the committed one (invariant 2).
+bool within_lag(const VersionRef& committed, const VersionRef& version, int max_lag);
 // What the worker may be healed with: the pair's last good. Before the first commit that is the model that it started
 // with itself; another engine's start model is not for it.
 std::optional<VersionRef> heal_goal(Context& context, const Update& update, const Target& target);
@@ -216,11 +231,6 @@ void note_digest(Pair& pair, const VersionRef& version);
 // Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
 void release_versions(Context& context, const Update& update);
 void on_collect(Context& context, const CollectVersions& event);
-// What may be deleted now, oldest first; for views too.
-std::vector<StoredVersion> removable_versions(const State& state, const Pair& pair);
-// Who needs a stored version, in words for people ("committed", "last good", a worker's URL, an update's id).
-std::vector<std::string> leases_of(const State& state, const Pair& pair, const VersionRef& version);
-
 // finish.cpp
 // Ends RESUMING or RESTORING when every target is done.
 void finish_if_done(Context& context, Update& update);

@@ -27,6 +27,7 @@ void note_intent(Target& target, OperationKind kind) {
       break;
     case OperationKind::load:
     case OperationKind::load_empty:
+      target.may_have_loaded = target.load_sent && (target.may_have_loaded || target.verdict != Verdict::untouched);
       target.load_sent = true;
       target.verdict = Verdict::unknown;
       break;
@@ -54,9 +55,10 @@ void note_outcome(Target& target, OperationKind kind, OutcomeKind result, const 
       break;
     case OperationKind::load:
     case OperationKind::load_empty:
+      // One without effect says nothing of the load before it.
       target.verdict = result == OutcomeKind::ok        ? Verdict::loaded
                        : result == OutcomeKind::touched ? Verdict::torn
-                       : without_effect                 ? Verdict::untouched
+                       : without_effect                 ? (target.may_have_loaded ? Verdict::torn : Verdict::untouched)
                                                         : Verdict::unknown;
       break;
     default:
@@ -244,8 +246,10 @@ void Replay::worker_seen(const Record& record) {
   worker.pause_since_read = false;
   worker.version.reset();
   worker.evidence = Evidence::none;
-  worker.earlier.clear();
-  worker.in_flight.reset();
+  if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
+  note_new_process(worker);
+  if (!flag_of(body, "outstanding")) worker.earlier.clear();
+  for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
   worker.joins.doubtful_load.clear();
 }
 

@@ -10,6 +10,31 @@
 namespace weighlock::protocol {
 namespace {
 
+// A reading that began longer ago than this when PAUSING begins is made again: what a pause rests on is as recent as
+// if the workers had been read then, by a fleet with one slow worker (docs/adr/0005).
+constexpr Milliseconds kReadingKeeps{1000};
+
+bool is_recent(Context& context, const Target& target) {
+  return context.now() - target.read_at <= kReadingKeeps;
+}
+
+// A reading of this update that PAUSING may rest on, or one that is on its way.
+bool has_reading(Context& context, const Target& target) {
+  if (!is_recent(context, target)) return false;
+  if (target.step == Step::surveying) return target.call.has_value();
+  const Worker& worker = context.worker_of(target);
+  const bool still_true = worker.earlier.empty() && target.incarnation == worker.incarnation;
+  return target.step == Step::surveyed && target.reached && still_true;
+}
+
+void read_anew(Context& context, Update& update, const std::string& url) {
+  Target& target = update.targets[url];
+  context.give_up(target);
+  target = Target{};
+  target.worker = url;
+  read_worker(context, update, target);
+}
+
 void survey_ended(Context& context, Update& update) {
   if (update.waiting > 0) return;
   for (const auto& [url, target] : update.targets) {
@@ -31,7 +56,7 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
     worker.labels.clear();
   }
   worker.start_path = reading.model_path;
-  worker.earlier.clear();
+  note_new_process(worker);
   // A pause that was sent since the last reading may have reached the new process instead of the old one.
   worker.paused_by_us = reading.paused && worker.pause_since_read;
   worker.version.reset();
@@ -41,7 +66,18 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
   worker.watch.whole = true;
   const std::string doubtful = std::exchange(worker.joins.doubtful_load, "");
   note_doubtful_death(context, worker, before, doubtful);
-  if ((was_used || has_committed) && !is_held(worker))
+  // One that may have got what was meant for its predecessor is held like any other until it is brought back.
+  if (is_held(worker)) return;
+  if (!worker.earlier.empty())
+    context.set_worker(
+        worker, WorkerState::quarantined,
+        context.cause(CauseCode::outstanding, "a new process answers, and an earlier call may have gone to it"));
+  else if (worker.paused_by_us)
+    context.set_worker(worker, WorkerState::quarantined,
+                       context.cause(CauseCode::restarted,
+                                     "a new process answers; it holds its start model, and was paused when its "
+                                     "predecessor was"));
+  else if (was_used || has_committed)
     context.set_worker(worker, WorkerState::joining,
                        context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
 }
@@ -49,11 +85,9 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
 void record_seen(Context& context, const Worker& worker) {
   json::array labels;
   for (const std::string& label : worker.labels) labels.push_back(json::string(label));
-  json::object body{{"incarnation", worker.incarnation},
-                    {"start_label", worker.start_label},
-                    {"start_path", worker.start_path},
-                    {"labels", std::move(labels)},
-                    {"paused_by_us", worker.paused_by_us}};
+  json::object body{{"incarnation", worker.incarnation},   {"start_label", worker.start_label},
+                    {"start_path", worker.start_path},     {"labels", std::move(labels)},
+                    {"paused_by_us", worker.paused_by_us}, {"outstanding", !worker.earlier.empty()}};
   if (worker.dialect) body["dialect"] = std::string(name(*worker.dialect));
   context.record(RecordKind::worker_seen, worker.pair, worker.locked_by, worker.url, std::move(body));
 }
@@ -62,10 +96,11 @@ void record_seen(Context& context, const Worker& worker) {
 
 void read_worker(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
+  target.read_at = context.now();
   yield_watch(context, worker);
   Operation reading = next_reading(context, worker);
   reading.brief = reading.kind == OperationKind::read_state && may_read_briefly(update, target, worker);
-  reading.doubt_pause = update.state >= UpdateState::pausing && !worker.paused_by_us;  // else nothing follows from it
+  reading.doubt_pause = !worker.paused_by_us;
   context.call(update, target, Step::surveying, std::move(reading));
 }
 
@@ -118,21 +153,55 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
     note_new_incarnation(context, worker, reading);
   }
   worker.pause_since_read = false;
+  if (!reading.incarnation.empty()) {
+    for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
+  }
   if (first || is_new) record_seen(context, worker);
   worker.paused_by_other = reading.paused && !worker.paused_by_us;
   return is_new;
 }
 
 void begin_survey(Context& context, Update& update) {
-  update.targets.clear();
-  for (auto& [url, worker] : context.state().workers) {
-    if (!is_updated(update, worker) || is_joining_now(context.state(), worker)) continue;
-    Target& target = update.targets[url];
-    target.worker = url;
-  }
+  const auto takes_part = [&](const Worker& worker) {
+    return is_updated(update, worker) && !is_joining_now(context.state(), worker);
+  };
+  std::erase_if(update.targets, [&](auto& entry) {
+    const auto worker = context.state().workers.find(entry.first);
+    if (worker != context.state().workers.end() && takes_part(worker->second)) return false;
+    if (worker != context.state().workers.end()) context.give_up(entry.second);
+    return true;
+  });
   context.start_timer(update, "survey", update.policy.deadlines.pause);
-  for (auto& [url, target] : update.targets) read_worker(context, update, target);
-  if (update.targets.empty()) survey_ended(context, update);
+  for (const auto& [url, worker] : context.state().workers) {
+    if (!takes_part(worker)) continue;
+    const auto target = update.targets.find(url);
+    if (target == update.targets.end() || !has_reading(context, target->second)) read_anew(context, update, url);
+  }
+  survey_ended(context, update);
+}
+
+void take_new_process(Target& target, const Worker& worker, const StateReading& reading) {
+  target.paused = reading.paused;
+  target.was_paused = false;
+  target.incarnation = worker.incarnation;
+}
+
+bool sealed_soon(const Pair& pair) {
+  return pair.prepare_took && *pair.prepare_took <= kReadingKeeps;
+}
+
+void begin_early_survey(Context& context, Update& update) {
+  bool anyone = false;
+  for (const auto& [url, worker] : context.state().workers) {
+    const bool is_quiet = worker.state == WorkerState::ready && worker.dialect && worker.earlier.empty() &&
+                          !worker.in_flight && worker.locked_by.empty();
+    if (worker.pair != update.pair || !is_quiet) continue;
+    const auto target = update.targets.find(url);
+    if (target != update.targets.end() && has_reading(context, target->second)) continue;
+    read_anew(context, update, url);
+    anyone = true;
+  }
+  if (anyone) context.start_timer(update, "survey", update.policy.deadlines.pause);
 }
 
 void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
@@ -156,7 +225,9 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
   target.step = Step::surveyed;
   if (outcome.ok() && outcome.reading) {
     if (kind == OperationKind::barrier) worker.earlier.clear();
-    observe(context, worker, *outcome.reading);
+    // It got the pause that was meant for its predecessor: it is held, whatever becomes of this update.
+    if (observe(context, worker, *outcome.reading) && worker.paused_by_us)
+      context.set_worker(worker, WorkerState::quarantined, worker.cause);
     target.reached = worker.earlier.empty();
     target.was_paused = outcome.reading->paused && !worker.paused_by_us;
     target.paused = outcome.reading->paused;

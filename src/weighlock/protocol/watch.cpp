@@ -134,16 +134,6 @@ void hold(Context& context, Worker& worker, const StateReading& reading) {
   set_timer(context, worker, pair.spec.policy.deadlines.pause);
 }
 
-// Another process answers. It is JOINING, and not ours to stop; but one that got the pause which was meant for its
-// predecessor is held like any other, until it is brought back.
-void on_new_process(Context& context, Worker& worker) {
-  if (!worker.paused_by_us || worker.state != WorkerState::joining) return;
-  context.set_worker(worker, WorkerState::quarantined,
-                     context.cause(CauseCode::restarted,
-                                   "a new process answers; it holds its start model, and was paused "
-                                   "when its predecessor was"));
-}
-
 // It may serve as it is: nothing was done to it since it was known to hold what it should. It was only out of reach, or
 // drained; or its pair has no version yet, and it is a process that holds its start model.
 bool is_whole(const Pair& pair, const Worker& worker, const StateReading& reading) {
@@ -223,7 +213,6 @@ void on_look(Context& context, Worker& worker, const EarlierCall& call, const Ou
   const StateReading& reading = *outcome.reading;
   if (call.kind == OperationKind::barrier) worker.earlier.clear();
   const bool is_new = worker.watch.whole && observe(context, worker, reading);
-  if (is_new) on_new_process(context, worker);
   if (serves(worker)) return on_serving_look(context, worker, reading);
   worker.watch.whole = false;
   if (worker.state == WorkerState::foreign) return look_later(context, worker);

@@ -98,6 +98,51 @@ TEST_F(WatchTest, update_takes_over_a_worker_that_is_being_looked_at) {
   EXPECT_LE(count(1, K::read_state), before + 4);  // it is ready
 }
 
+// The pause of the fence went to a process that nobody had read yet.
+TEST_F(WatchTest, new_process_that_got_the_pause_of_its_predecessor_stays_quarantined_when_an_update_reads_it) {
+  connect(2);
+  request(1);
+  silence(1, K::resume);
+  request(2);
+  silence(1, K::read_state);
+  Outcome resumed;
+  resumed.kind = OutcomeKind::ok;
+  answer_silenced(1, resumed);
+  restart(1);
+  advance(30s);
+  ASSERT_TRUE(engine(1).paused);
+  script(0, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
+  Policy all;
+  all.on_failure = OnFailure::rollback_all;
+  EXPECT_EQ(update(request(3, all)).state, UpdateState::aborted);
+  EXPECT_EQ(worker(1).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(1).cause->code, CauseCode::restarted);
+  EXPECT_TRUE(worker(1).paused_by_us);
+}
+
+// Nobody read the worker between its restart and the pause that has no barrier, so the new process may have it.
+TEST_F(WatchTest, call_that_may_have_gone_to_the_new_process_does_not_end_with_the_old_one) {
+  engine(0).dialect = DialectKind::vllm;
+  connect(1);
+  Policy policy;
+  policy.pause_mode = PauseMode::wait;
+  silence(0, K::pause);
+  request(1, policy);
+  restart(0);
+  advance(1000s);
+  EXPECT_EQ(worker(0).incarnation, "start-1'");
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(0).cause->code, CauseCode::outstanding);
+  EXPECT_EQ(worker(0).earlier.size(), 1u);
+  EXPECT_EQ(replayed().workers.at(url(0)).earlier.size(), 1u);
+  restart(0);
+  advance(100s);
+  EXPECT_EQ(worker(0).incarnation, "start-1''");
+  EXPECT_TRUE(worker(0).earlier.empty());
+  flush();
+  EXPECT_TRUE(replayed().workers.at(url(0)).earlier.empty());
+}
+
 TEST_F(WatchTest, update_that_begins_during_a_pause_of_the_watch_asks_after_it_by_a_barrier) {
   tear_worker_1();
   engine(1).paused = false;
@@ -180,7 +225,7 @@ TEST_F(WatchTest, worker_with_a_label_of_somebody_else_is_foreign_and_not_paused
 TEST_F(WatchTest, whole_worker_that_was_only_out_of_reach_serves_again) {
   connect(2);
   request(1);
-  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), 2);  // twice asked
   Policy all;
   all.on_failure = OnFailure::rollback_all;
   const UpdateId second = request(2, all);
@@ -206,7 +251,7 @@ TEST_F(WatchTest, worker_that_joined_is_not_stopped_before_an_update_brings_it_i
 TEST_F(WatchTest, worker_that_missed_a_commit_is_paused_when_it_is_back) {
   connect(3);
   request(1);
-  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), 2);  // twice asked
   const UpdateId second = request(2);
   ASSERT_EQ(update(second).state, UpdateState::degraded);
   ASSERT_FALSE(engine(1).paused);
