@@ -97,6 +97,8 @@ void begin_survey(Context& context, Update& update);
 void begin_early_survey(Context& context, Update& update);
 // Whether the pair's versions are saved and sealed so soon that readings made when the save begins are still recent.
 bool sealed_soon(const Pair& pair);
+// Whether the update does something to the worker, or is about to with what it read of it.
+bool is_in_hand(Context& context, const Update& update, const std::string& worker);
 void read_worker(Context& context, Update& update, Target& target);
 // What to ask a worker to learn its state: a barrier, where earlier calls may still run and one exists.
 Operation next_reading(Context& context, Worker& worker);

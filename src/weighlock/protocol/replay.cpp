@@ -92,8 +92,12 @@ void Replay::process_ended() {
   }
   planned_.clear();
   for (const auto& [name, pair] : state_.pairs) {
-    const auto active = state_.updates.find(pair.active);
-    if (active != state_.updates.end() && !pair.spec.lora) suppose_resumes(active->second);
+    if (pair.spec.lora) continue;
+    std::set<UpdateId> running = pair.joins;
+    running.insert(pair.active);
+    for (const UpdateId& id : running) {
+      if (const auto update = state_.updates.find(id); update != state_.updates.end()) suppose_resumes(update->second);
+    }
   }
   for (auto& [url, worker] : state_.workers) {
     if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));

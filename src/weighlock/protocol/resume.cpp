@@ -286,12 +286,6 @@ void quarantine(Context& context, Update& update, Target& target, Cause cause) {
   context.set_worker(worker, WorkerState::quarantined, cause);
   const bool again = update.kind == UpdateKind::join && target.former_state == WorkerState::quarantined;
   if (!again) context.emit(Fence{worker.url, worker.pair, std::move(cause)});
-  // The process before may have sent a resume whose record it did not live to write: nothing goes out before a barrier.
-  if (target.recovered && worker.earlier.empty()) {
-    EarlierCall perhaps;
-    perhaps.kind = OperationKind::resume;
-    worker.earlier.push_back(perhaps);
-  }
   const bool reachable = target.cause->code != CauseCode::unreachable && target.cause->code != CauseCode::credentials;
   const bool may_call = worker.earlier.empty() && worker.dialect && !worker.in_flight && reachable;
   const bool deadline_left =

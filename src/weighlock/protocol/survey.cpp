@@ -126,6 +126,12 @@ bool is_held(const Worker& worker) {
   return worker.state == WorkerState::quarantined && worker.cause && worker.cause->code == CauseCode::operator_hold;
 }
 
+bool is_in_hand(Context& context, const Update& update, const std::string& worker) {
+  const auto target = update.targets.find(worker);
+  if (target == update.targets.end()) return false;
+  return update.state >= UpdateState::pausing || target->second.call || has_reading(context, target->second);
+}
+
 bool says_loading(const std::string& label) {
   return label.starts_with("loading:");
 }
@@ -165,12 +171,13 @@ void begin_survey(Context& context, Update& update) {
   const auto takes_part = [&](const Worker& worker) {
     return is_updated(update, worker) && !is_joining_now(context.state(), worker);
   };
-  std::erase_if(update.targets, [&](auto& entry) {
-    const auto worker = context.state().workers.find(entry.first);
-    if (worker != context.state().workers.end() && takes_part(worker->second)) return false;
-    if (worker != context.state().workers.end()) context.give_up(entry.second);
-    return true;
-  });
+  for (auto it = update.targets.begin(); it != update.targets.end();) {
+    const auto worker = context.state().workers.find(it->first);
+    const bool known = worker != context.state().workers.end();
+    const bool stays = known && takes_part(worker->second);
+    if (known && !stays) context.give_up(it->second);
+    it = stays ? std::next(it) : update.targets.erase(it);
+  }
   context.start_timer(update, "survey", update.policy.deadlines.pause);
   for (const auto& [url, worker] : context.state().workers) {
     if (!takes_part(worker)) continue;

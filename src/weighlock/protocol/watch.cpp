@@ -72,7 +72,7 @@ bool serves(const Worker& worker) {
 bool is_in_update(Context& context, const Worker& worker) {
   if (worker.in_flight || !worker.locked_by.empty()) return true;
   const Update* active = context.find_update(context.state().pairs.at(worker.pair).active);
-  return active && active->targets.contains(worker.url);
+  return active && is_in_hand(context, *active, worker.url);
 }
 
 // Light for one that serves: its label and whether it is paused. The label of most new processes is another one.
