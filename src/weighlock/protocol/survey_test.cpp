@@ -94,22 +94,6 @@ TEST_F(SurveyTest, worker_that_restarted_after_its_reading_serves_the_new_versio
   }
 }
 
-// Its trainer had paused it; the process that answers now runs, and nobody paused that one.
-TEST_F(SurveyTest, new_process_in_the_place_of_one_found_paused_is_fenced) {
-  connect(3, 1);
-  engine(1).paused = true;
-  sealed.reference_clean = false;  // nothing to heal it with
-  silent_trainers = {trainer(0)};
-  Policy all;
-  all.on_failure = OnFailure::rollback_all;
-  const UpdateId id = request(1, all);
-  restart(1);
-  end_save();
-  EXPECT_TRUE(is_terminal(update(id).state));
-  EXPECT_EQ(worker(1).state, WorkerState::quarantined);
-  EXPECT_TRUE(engine(1).paused);
-}
-
 TEST_F(SurveyTest, answer_that_is_still_missing_when_the_pause_begins_is_waited_for) {
   connect(3, 1);
   request(1);
