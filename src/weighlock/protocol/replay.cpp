@@ -91,30 +91,11 @@ void Replay::process_ended() {
     for (const Record& plan : plans) begin_call(plan, 0);
   }
   planned_.clear();
-  for (const auto& [name, pair] : state_.pairs) {
-    const auto active = state_.updates.find(pair.active);
-    if (active != state_.updates.end() && !pair.spec.lora) suppose_resumes(active->second);
-  }
   for (auto& [url, worker] : state_.workers) {
     if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
     for (EarlierCall& earlier : worker.earlier) earlier.may_answer = false;
   }
   for (auto& [trainer, busy] : state_.busy) busy.call = 0;
-}
-
-// A resume is sent before its record is durable, so each worker that was paused may have one on its way.
-void Replay::suppose_resumes(const Update& update) {
-  for (const auto& [url, target] : update.targets) {
-    const auto worker = state_.workers.find(url);
-    if (worker == state_.workers.end() || !target.pause_sent || target.step == Step::done) continue;
-    std::vector<EarlierCall>& earlier = worker->second.earlier;
-    const auto resumes = [](const EarlierCall& call) { return call.kind == OperationKind::resume; };
-    if (std::any_of(earlier.begin(), earlier.end(), resumes)) continue;
-    EarlierCall resume;
-    resume.kind = OperationKind::resume;
-    resume.held_before = worker->second.paused_by_us;
-    earlier.push_back(resume);
-  }
 }
 
 Pair* Replay::pair_of(const Record& record) {
