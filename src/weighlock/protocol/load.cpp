@@ -452,6 +452,7 @@ void on_loading_call(Context& context, Update& update, Target& target, Operation
 }
 
 void decide_loading(Context& context, Update& update) {
+  if (update.kind == UpdateKind::join) return adapter_join_judged(context, update);
   evaluate(context, update);
 }
 

@@ -19,9 +19,7 @@ bool is_leaving(const Pair& pair, const Worker& worker) {
 }
 
 // A worker that LoRA pairs still use stays, as one that no full-model pair ever had.
-std::map<std::string, Worker>::iterator forget_worker(Context& context, std::map<std::string, Worker>::iterator it) {
-  State& state = context.state();
-  context.give_up_watch(it->second);  // the same URL may be listed again before it is answered
+std::map<std::string, Worker>::iterator forget_worker(State& state, std::map<std::string, Worker>::iterator it) {
   if (!is_shared(state, it->first)) return state.workers.erase(it);
   Worker fresh;
   fresh.url = it->first;
@@ -46,7 +44,9 @@ bool may_be_let_go(const Worker& worker) {
 
 void forget_worker(Context& context, const std::string& url) {
   const auto it = context.state().workers.find(url);
-  if (it != context.state().workers.end()) forget_worker(context, it);
+  if (it == context.state().workers.end()) return;
+  end_watch(context, it->second);
+  forget_worker(context.state(), it);
 }
 
 std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair) {
@@ -57,7 +57,8 @@ std::vector<std::string> release_leaving(Context& context, const std::string& na
     if (worker.pair != name || !is_leaving(pair, worker)) {
       ++it;
     } else if (may_be_let_go(worker)) {
-      it = forget_worker(context, it);
+      end_watch(context, worker);
+      it = forget_worker(context.state(), it);
     } else {
       abandoned.push_back(fmt::format("{}: {}", worker.url, worker.cause ? worker.cause->message : "left as it was"));
       if (worker.state != WorkerState::abandoned) context.set_worker(worker, WorkerState::abandoned, worker.cause);

@@ -91,11 +91,34 @@ void Replay::process_ended() {
     for (const Record& plan : plans) begin_call(plan, 0);
   }
   planned_.clear();
+  for (const auto& [name, pair] : state_.pairs) {
+    if (pair.spec.lora) continue;
+    std::set<UpdateId> running = pair.joins;
+    running.insert(pair.active);
+    for (const UpdateId& id : running) {
+      if (const auto update = state_.updates.find(id); update != state_.updates.end()) suppose_resumes(update->second);
+    }
+  }
   for (auto& [url, worker] : state_.workers) {
     if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
     for (EarlierCall& earlier : worker.earlier) earlier.may_answer = false;
   }
   for (auto& [trainer, busy] : state_.busy) busy.call = 0;
+}
+
+// A resume is sent before its record is durable, so each worker that was paused may have one on its way.
+void Replay::suppose_resumes(const Update& update) {
+  for (const auto& [url, target] : update.targets) {
+    const auto worker = state_.workers.find(url);
+    if (worker == state_.workers.end() || !target.pause_sent || target.step == Step::done) continue;
+    std::vector<EarlierCall>& earlier = worker->second.earlier;
+    const auto resumes = [](const EarlierCall& call) { return call.kind == OperationKind::resume; };
+    if (std::any_of(earlier.begin(), earlier.end(), resumes)) continue;
+    EarlierCall resume;
+    resume.kind = OperationKind::resume;
+    resume.held_before = worker->second.paused_by_us;
+    earlier.push_back(resume);
+  }
 }
 
 Pair* Replay::pair_of(const Record& record) {
@@ -220,6 +243,7 @@ Update& Replay::job_update(const Record& record, Instant at) {
   update.requested_at = at;
   if (update.kind == UpdateKind::join) {
     if (!pair.committed && pair.last_good) update.version = *pair.last_good;
+    if (!pair.window.empty()) update.attempt = pair.window.back().attempt;
     pair.joins.insert(update.id);
   } else {
     pair.active = update.id;
@@ -274,7 +298,7 @@ void Replay::ended(const Record& record, Instant at) {
     }
     if (flag_of(one, "spoiled")) pair->spoiled[version_key(update->version)].insert(url);
     const auto worker = state_.workers.find(url);
-    if (update->kind == UpdateKind::join && worker != state_.workers.end())
+    if (update->kind == UpdateKind::join && !pair->spec.lora && worker != state_.workers.end())
       note_join_ended(worker->second, *update, target, at);
   }
   std::erase_if(update->targets, [&](const auto& entry) { return !named.contains(entry.first); });

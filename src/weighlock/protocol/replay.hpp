@@ -47,6 +47,7 @@ class Replay {
   void worker_changed(const Record& record);
   void discard(const Record& record);
   void process_ended();
+  void suppose_resumes(const Update& update);
   void begin_call(const Record& intent, CallId call);
   // Steps that were recorded before they were due (Context::intend): what may be under way of them.
   void settle_planned(const std::string& worker);

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -71,7 +72,7 @@ bool serves(const Worker& worker) {
 bool is_in_update(Context& context, const Worker& worker) {
   if (worker.in_flight || !worker.locked_by.empty()) return true;
   const Update* active = context.find_update(context.state().pairs.at(worker.pair).active);
-  return active && active->targets.contains(worker.url);
+  return active && is_in_hand(*active, worker.url);
 }
 
 // Light for one that serves: its label and whether it is paused. The label of most new processes is another one.
@@ -172,8 +173,7 @@ void cure(Context& context, Worker& worker, const StateReading& reading) {
     return begin_join(context, worker, reading);
   }
   if (worker.state == WorkerState::joining && worker.paused_by_us && hold_if_hopeless(context, worker)) return;
-  const bool ours_to_stop = worker.state == WorkerState::quarantined || worker.paused_by_us;
-  if (reading.paused || !ours_to_stop) return look_later(context, worker);
+  if (reading.paused || worker.state == WorkerState::joining) return look_later(context, worker);
   hold(context, worker, reading);
 }
 
@@ -207,12 +207,14 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
   if (worker.state == WorkerState::ready && worker.earlier.empty() && !ours)
     return become_foreign(context, worker, reading.label);
   if (worker.state == WorkerState::ready && reading.paused && worker.paused_by_us) {  // a pause that came late
-    context.set_worker(worker, WorkerState::joining,
-                       context.cause(CauseCode::resume_failed, "a pause of this gateway holds it"));
+    const Cause cause = context.cause(CauseCode::resume_failed, "a pause of this gateway holds it");
+    context.set_worker(worker, WorkerState::quarantined, cause);
+    context.emit(Fence{worker.url, worker.pair, cause});
     return cure(context, worker, reading);
   }
   tell_foreign_pause(context, worker);
   look_later(context, worker);
+  if (worker.state == WorkerState::ready && !reading.paused) begin_adapter_join(context, worker);
 }
 
 void on_look(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome) {
@@ -239,6 +241,11 @@ void on_look(Context& context, Worker& worker, const EarlierCall& call, const Ou
 Milliseconds jittered(std::uint64_t salt, const std::string& worker, Milliseconds period) {
   const auto spread = static_cast<std::int64_t>(mixed(salt, worker) % (2 * limits::kWatchJitterPermille + 1));
   return period * (1000 - limits::kWatchJitterPermille + spread) / 1000;
+}
+
+void end_watch(Context& context, Worker& worker) {
+  context.give_up_watch(worker);
+  cancel_timer(context, worker);
 }
 
 void begin_watch(Context& context, Worker& worker) {
