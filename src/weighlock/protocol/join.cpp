@@ -62,7 +62,7 @@ bool is_taken(Context& context, const Pair& pair) {
 
 bool is_surveyed(Context& context, const Pair& pair, const std::string& url) {
   const Update* active = context.find_update(pair.active);
-  return active && is_in_hand(context, *active, url);
+  return active && is_in_hand(*active, url);
 }
 
 Milliseconds back_off(int failures) {
@@ -139,7 +139,6 @@ void begin_join(Context& context, Worker& worker, const StateReading& reading) {
   target.former_version = worker.version;
   worker.locked_by = made.id;
   preempt_retirement(context, worker.url);
-  if (Update* active = context.find_update(pair.active)) active->targets.erase(worker.url);  // what it read is void
   const UpdateId id = made.id;
   pair.joins.insert(id);
   Update& join = state.updates.emplace(id, std::move(made)).first->second;

@@ -21,10 +21,11 @@ struct EarlierCall {
   CallId call = 0;
   OperationKind kind = OperationKind::load;
   PauseMode pause_mode = PauseMode::abort;
-  bool may_answer = false;   // its connection is still open, and its own answer would end the doubt
-  bool held_before = false;  // a pause: whether the worker was held paused by us already
-  bool unpaused = false;     // sent to an engine that was not paused: some have no barrier for it then
-  bool since_read = true;    // no reading came after it, so a process that is seen first now may have got it
+  bool may_answer = false;  // its connection is still open, and its own answer would end the doubt
+  bool held_before =
+      false;               // a pause: whether the worker was held paused by us already; a load: whether it was touched
+  bool unpaused = false;   // sent to an engine that was not paused: some have no barrier for it then
+  bool since_read = true;  // no reading came after it, so a process that is seen first now may have got it
 };
 
 // The look that is kept on a worker between updates (watch.cpp).
@@ -66,6 +67,7 @@ struct Worker {
   bool pause_since_read =
       false;  // a pause was sent after the last reading: whichever process answers next may have got it
   bool paused_by_other = false;
+  bool touched = false;  // a load was sent since it was READY or a new process: its label needn't say what it holds
 
   std::vector<EarlierCall> earlier;
   std::optional<EarlierCall> in_flight;  // at most one
@@ -146,7 +148,6 @@ struct Target {
   int tries = 0;            // of the present step, where it may be repeated
   bool caught_up = false;   // the one catch-up was tried
   bool reached = false;     // the survey's read was answered
-  Instant read_at;          // when that read began
   bool read_whole = false;  // a brief reading left a doubt: from now on readings are whole
   bool recovered = false;   // taken over from a gateway that died, and not read since
   std::optional<CallId> call;
@@ -260,7 +261,6 @@ struct Pair {
   std::deque<StoredVersion> stored;   // what is known on storage, in the order in which it was sealed
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
-  std::optional<Milliseconds> prepare_took;  // of the last update that was sealed in this process
   UpdateId active;
   std::deque<UpdateId> queue;
   std::deque<UpdateId> history;                         // ended ones, newest last, bounded
