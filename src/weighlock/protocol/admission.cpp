@@ -7,6 +7,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
@@ -80,7 +81,7 @@ std::vector<std::string> release_leaving(Context& context, const std::string& na
     Worker& worker = it->second;
     if (worker.pair != name || !is_leaving(pair, worker)) {
       ++it;
-    } else if (worker.state == WorkerState::ready || worker.state == WorkerState::gone) {
+    } else if (worker.state == WorkerState::ready || worker.state == WorkerState::gone || is_superseded(pair)) {
       it = forget_worker(context.state(), it);
     } else {
       abandoned.push_back(fmt::format("{}: {}", worker.url, worker.cause ? worker.cause->message : "left as it was"));
@@ -119,6 +120,7 @@ void apply_spec(Context& context, const ConnectPair& event) {
     if (spec.dialect) worker.dialect = spec.dialect;
   }
   context.record(RecordKind::pair_connected, name, "", "", connected_body(event.spec, pair.lineage));
+  epoch_at_connect(context, name, before.save_path);
   reply(context, event.token, std::nullopt);
 }
 
@@ -135,6 +137,7 @@ namespace {
 
 // Leaving workers that aren't READY get one heal before they are let go (protocol.md section 2, "Leaving").
 bool start_leave_job(Context& context, const std::string& name, Pair& pair) {
+  if (is_superseded(pair)) return false;
   std::vector<std::string> urls;
   for (auto& [url, worker] : context.state().workers) {
     if (worker.pair == name && is_leaving(pair, worker) && worker.state == WorkerState::quarantined)
@@ -168,6 +171,7 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
   if (pair.reconnect)
     return error_of(ErrorCode::conflict,
                     fmt::format("pair '{}' is being connected again; ask when that was answered", event.pair));
+  if (is_superseded(pair)) return superseded_error(event.pair, *pair.ownership.superseded_by);
   if (event.lineage && *event.lineage != pair.lineage)
     return error_of(ErrorCode::superseded, fmt::format("pair '{}': lineage {} asked for, the present one is {}",
                                                        event.pair, *event.lineage, pair.lineage));
@@ -282,8 +286,9 @@ void on_connect(Context& context, const ConnectPair& event) {
     return reply(context, event.token,
                  error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.spec.name)));
   if (!event.new_lineage && same_workers(pair.spec, event.spec)) {
-    pair.spec = event.spec;  // settings only: they hold from the next update on
+    const std::string save_path = std::exchange(pair.spec, event.spec).save_path;  // they hold from the next update on
     context.record(RecordKind::pair_connected, event.spec.name, "", "", connected_body(event.spec, pair.lineage));
+    epoch_at_connect(context, event.spec.name, save_path);
     return reply(context, event.token, std::nullopt);
   }
   if (pair.reconnect)
@@ -315,6 +320,7 @@ void pair_is_idle(Context& context, const std::string& name) {
   if (it == context.state().pairs.end()) return;
   Pair& pair = it->second;
   if (!pair.active.empty()) return;
+  if (pair.queue.empty() && !context.state().stopping && start_bring_back(context, name)) return;
   if (pair.reconnect) {  // while it waited another pair may have taken a worker of its list
     if (auto error = refuse_spec(context, pair.reconnect->spec)) {
       reply(context, pair.reconnect->token, std::move(error));
@@ -402,6 +408,7 @@ void on_shutdown(Context& context) {
   for (const std::string& name : names) {
     Pair& pair = state.pairs.at(name);
     abort_queue(context, pair, error);
+    if (pair.ownership.recover_waits) continue;  // it goes on when its epoch was looked at
     Update* active = context.find_update(pair.active);
     if (!active || active->kind != UpdateKind::update) continue;
     if (active->state < UpdateState::pausing) {

@@ -16,6 +16,7 @@
 //   recover.cpp    what a gateway that died left undone
 //   retention.cpp  which committed versions are deleted, and when
 //   operate.cpp    one worker added, removed, drained, quarantined or released
+//   ownership*.cpp other gateways that take the pair (ownership.hpp)
 //   watch.cpp      between updates: workers that may not serve stay paused
 //
 // lora.hpp lists the files of LoRA pairs, and the locks that all pairs share.
@@ -27,6 +28,9 @@
 #include "weighlock/protocol/context.hpp"
 
 namespace weighlock::protocol {
+
+// machine.cpp
+void dispatch(Context& context, const EventBody& body);
 
 // admission.cpp
 void on_connect(Context& context, const ConnectPair& event);
@@ -155,6 +159,8 @@ void forget_oldest(State& state, std::deque<UpdateId>& ended);
 
 // recover.cpp
 void on_recover(Context& context);
+// The update that the process before had in hand goes on.
+void recover_pair(Context& context, const std::string& pair);
 // The first reading of a worker that an update of the gateway before had in hand; its earlier calls have ended.
 void on_recovered_reading(Context& context, Update& update, Target& target, const StateReading& reading);
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -148,17 +149,23 @@ void on_recover(Context& context) {
     abort_queue(context, pair,
                 Error{ErrorCode::shutting_down,
                       fmt::format("pair '{}': the gateway ended while the update waited for its turn", name), nullptr});
-    const UpdateId active = pair.active;
-    if (!active.empty()) recover_update(context, active);
+    if (!recover_waits_for_look(context, name)) recover_pair(context, name);
   }
   for (auto& [url, worker] : state.workers) {
     if (worker.state == WorkerState::quarantined && !worker.watch.timer) begin_watch(context, worker);
   }
 }
 
+void recover_pair(Context& context, const std::string& name) {
+  const UpdateId active = context.state().pairs.at(name).active;
+  if (!active.empty()) recover_update(context, active);
+}
+
 void on_recovered_reading(Context& context, Update& update, Target& target, const StateReading& reading) {
   target.recovered = false;
   target.incarnation = context.worker_of(target).incarnation;
+  target.reached = true;
+  if (update.takes_over) return on_taken_over_read(context, update, target);
   if (update.state == UpdateState::resuming) return forward(context, update, target, reading);
   back(context, update, target, reading);
 }

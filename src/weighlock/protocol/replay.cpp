@@ -7,6 +7,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
@@ -67,6 +68,13 @@ void Replay::take(const Record& record, Instant at) {
       return;
     case RecordKind::discard:
       return discard(record);
+    case RecordKind::owner:
+      state_.owner = text_of(json::value(record.body), "owner");
+      return;
+    case RecordKind::epoch:
+      return epoch(record);
+    case RecordKind::superseded:
+      return superseded(record);
     case RecordKind::gateway_stopping:
     case RecordKind::update_rejected:
       return;  // update_ended tells the rest
@@ -141,6 +149,7 @@ void Replay::pair_connected(const Record& record) {
   const PairSpec before = std::exchange(pair.spec, spec_from(body));
   pair.spec.name = record.pair;
   pair.lineage = number_of(body, "lineage", pair.lineage);
+  if (is_superseded(pair) || before.save_path != pair.spec.save_path) pair.ownership = Ownership();
   if (pair.spec.lora) return adapters_connected(pair, before);
   std::set<std::string> gone;
   for (const auto& [url, worker] : state_.workers) {
@@ -290,6 +299,7 @@ void Replay::targets(const Record& record, Instant at) {
     target.former_version = worker->second.version;
     target.pause_sent = flag_of(one, "paused") && worker->second.paused_by_us;
   }
+  update->takes_over = text_of(body, "kind") == "takeover";
   update->members_fixed = true;
 }
 
@@ -335,6 +345,23 @@ void Replay::commit(const Record& record) {
   if (!update->sealed->blind) return;
   pair->last_good.reset();
   pair->rollback_reason = "the storage is not visible from the gateway";
+}
+
+void Replay::epoch(const Record& record) {
+  const json::value body(record.body);
+  Pair* pair = pair_of(record);
+  if (!pair) return;
+  pair->ownership = Ownership();
+  pair->ownership.epoch = number_of(body, "epoch");
+  if (const json::value* before = find(body, "predecessor")) take_over_workers(state_, record.pair, epoch_from(*before));
+}
+
+void Replay::superseded(const Record& record) {
+  Pair* pair = pair_of(record);
+  if (!pair) return;
+  pair->ownership.superseded_by = epoch_from(json::value(record.body));
+  pair->ownership.bring_back = false;
+  let_go_of_workers(state_, record.pair);
 }
 
 void Replay::discard(const Record& record) {

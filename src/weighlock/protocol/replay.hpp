@@ -45,6 +45,8 @@ class Replay {
   void worker_state(const Record& record, Instant at);
   void worker_seen(const Record& record);
   void discard(const Record& record);
+  void epoch(const Record& record);
+  void superseded(const Record& record);
   void process_ended();
   void begin_call(const Record& intent, CallId call);
   // Steps that were recorded before they were due (Context::intend): what may be under way of them.

@@ -242,6 +242,7 @@ void Replay::worker_seen(const Record& record) {
   worker.evidence = Evidence::none;
   worker.earlier.clear();
   worker.in_flight.reset();
+  worker.taken_over.reset();
 }
 
 }  // namespace weighlock::protocol

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -63,7 +64,7 @@ void note_stored(Pair& pair, const Update& update, bool committed) {
 void release_versions(Context& context, const Update& update) {
   Pair& pair = context.pair_of(update);
   if (update.state >= UpdateState::rolled_back && update.committed == false) note_stored(pair, update, false);
-  if (load_may_run(context.state(), update.pair)) return;
+  if (is_superseded(pair) || load_may_run(context.state(), update.pair)) return;
   const std::vector<bool> old =
       superseded(pair.stored, static_cast<std::size_t>(std::max(1, pair.spec.policy.keep_versions)));
   std::deque<StoredVersion> left;

@@ -13,6 +13,7 @@
 #include "weighlock/core/error.hpp"
 #include "weighlock/protocol/event.hpp"
 #include "weighlock/protocol/lora_state.hpp"
+#include "weighlock/protocol/ownership_state.hpp"
 
 namespace weighlock::protocol {
 
@@ -61,6 +62,7 @@ struct Worker {
   std::optional<EarlierCall> in_flight;  // at most one
   UpdateId locked_by;                    // "" = free
   Watch watch;
+  std::optional<TakenOver> taken_over;  // from another gateway, and not read since its calls have ended
 };
 
 enum class Role { member, extra };
@@ -167,6 +169,7 @@ struct Update {
   UpdateId id;
   std::uint64_t number = 0;  // order of arrival
   UpdateKind kind = UpdateKind::update;
+  bool takes_over = false;  // leave: brings back what the pair's former owner held paused
   std::string pair;
   VersionRef version;
   std::int64_t attempt = 0;
@@ -246,11 +249,13 @@ struct Pair {
   std::map<std::string, WorkerAdapters> adapters;  // LoRA, by worker
   std::deque<AdapterVersion> window;               // LoRA: the last committed versions, newest last, bounded
   std::optional<ConnectPair> reconnect;            // waits for the running update
+  Ownership ownership;
   std::vector<ReplyToken> removing;                // waits likewise; non-empty: the pair is being removed
 };
 
 struct State {
-  std::string boot;  // drawn at start
+  std::string boot;   // drawn at start
+  std::string owner;  // drawn once per state directory; "" = no epochs are kept
   std::map<std::string, Worker> workers;
   std::map<std::string, Pair> pairs;
   std::map<UpdateId, Update> updates;
@@ -262,6 +267,7 @@ struct State {
   std::map<std::string, TrainerBusy> busy;                               // trainers whose /save hasn't ended, by URL
   std::map<TimerId, UpdateId> timers;
   std::map<TimerId, std::string> watch_timers;  // worker
+  std::map<TimerId, std::string> epoch_timers;  // pair
   std::deque<UpdateId> orphans;                 // ended updates of removed pairs, bounded
   std::uint64_t next_id = 1;
   std::uint64_t next_update = 1;

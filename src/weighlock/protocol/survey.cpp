@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -105,7 +106,9 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
     note_new_incarnation(context, worker, reading);
   }
   worker.pause_since_read = false;
-  if (first || is_new) record_seen(context, worker);
+  const bool settled = worker.taken_over && worker.earlier.empty();
+  if (settled) settle_taken_over(context, worker, reading, first);
+  if (first || is_new || settled) record_seen(context, worker);
   worker.paused_by_other = reading.paused && !worker.paused_by_us;
   return is_new;
 }
@@ -159,7 +162,9 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
     target.cause = context.cause(refused_key ? CauseCode::credentials : CauseCode::unreachable,
                                  fmt::format("read: {}", outcome.text.empty() ? "no answer" : outcome.text));
   }
-  if (update.kind == UpdateKind::leave) {
+  if (update.takes_over) {
+    on_taken_over_read(context, update, target);
+  } else if (update.kind == UpdateKind::leave) {
     on_leave_surveyed(context, update, target);
   } else {
     survey_ended(context, update);  // may clear the targets
