@@ -30,18 +30,21 @@ TEST_F(CaseTest, no_update_opens_a_session_in_an_engine_that_could_outlive_it) {
 // A19
 TEST_F(CaseTest, a_version_stays_on_storage_until_the_last_load_of_it_has_ended) {
   const auto two = fleet(DialectKind::sglang, 2, {{"keep_versions", 1}, {"pause_mode", "retract"}}, tight_deadlines());
-  lab.on_peers([&] { two->engine(0).arm(Plan{kSglangLoad, Fault::hang}); });
+  lab.on_peers([&] {
+    two->engine(0).freeze_for = Milliseconds(600'000);
+    two->engine(0).arm(Plan{kSglangLoad, Fault::freeze});
+  });
   ASSERT_EQ(state_of(two->update(1)), "degraded");
   const std::string first = two->version_directory(1);
-  for (const std::int64_t version : {2, 3}) {
-    two->update(version);
-    EXPECT_TRUE(std::filesystem::exists(first)) << "v1 may still be read, after v" << version;
+  for (const std::int64_t version : {2, 3, 4}) {
+    EXPECT_EQ(state_of(two->update(version)), "degraded");  // no barrier passed: v1's load may still run
   }
+  EXPECT_TRUE(std::filesystem::exists(first)) << "v1 may still be read, after v3";  // v4 came after any removal
   lab.on_peers([&] { two->engine(0).calm(); });
-  for (std::int64_t version = 4; version <= 7; ++version) two->update(version);
+  for (std::int64_t version = 5; version <= 8; ++version) two->update(version);
   EXPECT_EQ(two->state(0), "ready");
   EXPECT_TRUE(soon([&] { return !std::filesystem::exists(first); })) << "nobody reads it any more";
-  EXPECT_TRUE(std::filesystem::exists(two->version_directory(7)));
+  EXPECT_TRUE(std::filesystem::exists(two->version_directory(8)));
 }
 
 // A38

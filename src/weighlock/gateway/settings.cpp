@@ -23,6 +23,7 @@ constexpr std::int64_t kDeadlineMsMax = 24LL * 3600 * 1000;  // a save of hours 
 constexpr std::size_t kShownBytesMax = 100;                  // of a key or value in an error
 // These two follow from the others where they aren't given, and what is shown of them can be given back.
 constexpr std::int64_t kRestoreMsMax = 4 * kDeadlineMsMax;
+constexpr std::int64_t kLeaseMsMax = 365 * kDeadlineMsMax;  // a year is for ever
 constexpr std::int64_t kWholeMsMax = 5 * kDeadlineMsMax + kRestoreMsMax;
 
 std::string place(std::string_view at, std::string_view key) {
@@ -173,6 +174,7 @@ void read_evidence(Reader& reader, std::optional<Evidence>& evidence) {
 void read_policy(Reader& reader, std::string_view at, protocol::Policy& policy) {
   const auto into_int = [](int& member) { return [&member](std::int64_t n) { member = static_cast<int>(n); }; };
   const auto into = [](auto& member) { return [&member](auto word) { member = word; }; };
+  const auto into_ms = [](Milliseconds& member) { return [&member](std::int64_t ms) { member = Milliseconds(ms); }; };
   const auto workers = static_cast<std::int64_t>(limits::kWorkersPerPairMax);
   read_quorum(reader, policy.quorum);
   reader.word<OnFailure>("on_failure", {{"degrade", OnFailure::degrade}, {"rollback_all", OnFailure::rollback_all}},
@@ -198,6 +200,7 @@ void read_policy(Reader& reader, std::string_view at, protocol::Policy& policy) 
   read_label_format(reader, policy.label_format);
   reader.flag("allow_layout_change", policy.allow_layout_change);
   reader.flag("coalesce", policy.coalesce);
+  reader.whole("pair_lease_ms", 0, kLeaseMsMax, into_ms(policy.pair_lease));
   read_deadlines(reader, at, policy.deadlines);
 }
 
@@ -221,9 +224,9 @@ std::optional<FieldError> read_settings(const json::value& value, std::string_vi
   const json::object* object = value.if_object();
   if (!object) return bad(std::string(at), "must be an object");
   std::vector<std::string_view> known{
-      "quorum",       "on_failure",          "canary",   "max_lag", "pause",         "pause_mode",
-      "load_window",  "straggler",           "evidence", "digest",  "keep_versions", "label_format",
-      "deadlines_ms", "allow_layout_change", "coalesce"};
+      "quorum",       "on_failure",          "canary",   "max_lag",      "pause",         "pause_mode",
+      "load_window",  "straggler",           "evidence", "digest",       "keep_versions", "label_format",
+      "deadlines_ms", "allow_layout_change", "coalesce", "pair_lease_ms"};
   if (where == SettingsPlace::compatible_connect) known.insert(known.end(), {"save_trigger", "dialect"});
   if (Failure unknown = unknown_key(*object, at, known)) return unknown;
   Reader reader(*object, at);
@@ -264,6 +267,7 @@ json::object settings_view(const protocol::Policy& policy) {
   out["label_format"] = policy.label_format;
   out["allow_layout_change"] = policy.allow_layout_change;
   out["coalesce"] = policy.coalesce;
+  out["pair_lease_ms"] = policy.pair_lease.count();
   const protocol::Deadlines& deadlines = policy.deadlines;
   out["deadlines_ms"] = {{"save", deadlines.save.count()},
                          {"pause", deadlines.pause.count()},

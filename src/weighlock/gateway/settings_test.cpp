@@ -16,7 +16,7 @@ TEST(Settings, every_name_of_the_policy_is_taken) {
   const auto failure = read(
       R"({"quorum":3,"on_failure":"rollback_all","canary":1,"max_lag":2,"pause":"caller","pause_mode":"keep","load_window":4,
       "straggler":2.5,"evidence":"spot","digest":"before","keep_versions":5,"label_format":"step-{version}",
-      "allow_layout_change":true,"coalesce":true,
+      "allow_layout_change":true,"coalesce":true,"pair_lease_ms":90,
       "deadlines_ms":{"save":1000,"pause":2,"load":3,"verify":4,"resume":5,"restore":6,"whole":7}})",
       settings);
   ASSERT_FALSE(failure) << failure->error.message;
@@ -35,6 +35,7 @@ TEST(Settings, every_name_of_the_policy_is_taken) {
   EXPECT_EQ(policy.label_format, "step-{version}");
   EXPECT_TRUE(policy.allow_layout_change);
   EXPECT_TRUE(policy.coalesce);
+  EXPECT_EQ(policy.pair_lease.count(), 90);
   EXPECT_EQ(policy.deadlines.save, Milliseconds(1000));
   EXPECT_EQ(policy.deadlines.whole, Milliseconds(7));
 }

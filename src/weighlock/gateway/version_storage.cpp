@@ -154,6 +154,7 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
     if (Status inside = confine(path); !inside) return std::move(inside).error();
   }
   if (seal.is_adapter) return seal_adapter(seal);
+  if (seal.stored) return check_stored(seal);
   if (const Result<std::string> empty = store_.ensure_empty_checkpoint(seal.save_path); !empty)
     log_warn("no empty checkpoint in '{}', which a vLLM may need to be healed: {}", seal.save_path,
              empty.error().text());
@@ -187,6 +188,82 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
     out.digest = *digested;
     out.differs_from_reference = !before || before->manifest.digest != out.digest;
   }
+  return out;
+}
+
+// A directory that others made may be written anew, for another version; one of ours may be damaged. Looked at as it is
+// now, not as it is remembered.
+Result<std::shared_ptr<VersionStorage::Known>> VersionStorage::look_at_stored(const protocol::Seal& seal) {
+  const bool has_manifest = !seal.foreign || !seal.save_path.empty();
+  InspectOptions options;
+  options.allow_layout_change = true;
+  options.wait_visible = Milliseconds(0);  // nobody is writing it
+  auto known = std::make_shared<Known>();
+  if (has_manifest) {
+    Result<Manifest> manifest = seal.foreign ? store_.load_foreign_manifest(seal.save_path, seal.directory)
+                                             : store_.load_manifest(seal.directory);
+    if (!manifest) return std::move(manifest).error();
+    if (manifest->version != seal.version || manifest->lineage != seal.lineage)
+      return Error{ErrorCode::conflict,
+                   fmt::format("'{}' holds version {} of lineage {} now, not {} of {}", seal.directory,
+                               manifest->version, manifest->lineage, seal.version, seal.lineage)};
+    if (Status same = store_.verify_against(*manifest, seal.directory, options.reach); !same)
+      return std::move(same).error();
+    known->manifest = *std::move(manifest);
+    known->sealed = true;
+  }
+  Result<Inspection> found = store_.inspect(seal.directory, options);
+  if (!found) return std::move(found).error();
+  known->inspection = *std::move(found);
+  return known;
+}
+
+// Empty: nothing is known to compare with.
+Result<std::string> VersionStorage::digest_of_stored(const protocol::Seal& seal, const Known& known) {
+  const std::string wanted = seal.digest.empty() ? known.manifest.digest : seal.digest;
+  if (wanted.empty() || !seal.digest_now) return wanted;
+  DigestControl control;
+  control.cancel = &stopping_;
+  Result<Digest> read = store_.digest(seal.directory, known.inspection, control);
+  if (!read) return std::move(read).error();
+  if (known.sealed) {
+    if (Status same = compare_digest(known.manifest, *read); !same) return wrap(seal.directory, same.error());
+  }
+  if (read->version != wanted)
+    return Error{ErrorCode::conflict,
+                 fmt::format("'{}': its bytes have the digest {}, and {} was recorded when it was committed",
+                             seal.directory, read->version, wanted)};
+  return wanted;
+}
+
+Result<protocol::SealedVersion> VersionStorage::check_stored(const protocol::Seal& seal) {
+  Result<std::shared_ptr<Known>> looked = look_at_stored(seal);
+  if (!looked) return wrap("the stored version can't be used", std::move(looked).error());
+  const std::shared_ptr<Known> known = *std::move(looked);
+  protocol::SealedVersion out;
+  Result<std::string> digested = digest_of_stored(seal, *known);
+  if (!digested) return wrap("the stored version can't be used", std::move(digested).error());
+  out.digest = *std::move(digested);
+  if (!known->sealed && out.digest.empty())
+    return Error{
+        ErrorCode::checkpoint_missing,
+        fmt::format("'{}': there is neither a manifest nor a digest that says what was committed; hand it over "
+                    "as a new version",
+                    seal.directory)};
+  const std::shared_ptr<Known> before = reference(seal.reference_directory, out.reference_reason);
+  std::optional<PreviousVersion> previous;
+  if (before) previous = PreviousVersion{seal.reference_directory, before->inspection};
+  // Made anew: what tells it from the version that is served now may be other tensors than when it was made.
+  Result<Expectations> expected =
+      store_.expectations(seal.directory, known->inspection, previous ? &*previous : nullptr);
+  if (!expected) return std::move(expected).error();
+  known->expectations = std::make_shared<const Expectations>(*std::move(expected));
+  out.bytes = known->inspection.file_bytes;
+  out.tensors = known->inspection.layout.size();
+  out.compared = before != nullptr;
+  out.layout_changed =
+      before && !compare_layouts(before->inspection.layout, known->inspection.layout, known->inspection.tied).empty();
+  remember(seal.directory, known);
   return out;
 }
 

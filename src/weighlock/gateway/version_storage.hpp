@@ -71,6 +71,10 @@ class VersionStorage {
   // The manifest of what was inspected is written; its warnings are told.
   Result<std::shared_ptr<Known>> seal_inspected(const protocol::Seal& seal, Inspection found);
   Result<protocol::SealedVersion> seal_adapter(const protocol::Seal& seal);
+  // Sealed before: still what it was? Nothing is written. `look` reads the manifest and compares all but the digest.
+  Result<protocol::SealedVersion> check_stored(const protocol::Seal& seal);
+  Result<std::shared_ptr<Known>> look_at_stored(const protocol::Seal& seal);
+  Result<std::string> digest_of_stored(const protocol::Seal& seal, const Known& known);
   Result<std::string> prepare_blind(const protocol::Prepare& prepare, const std::string& why);
   bool is_blind(const std::string& directory) const;
   Status confine(const std::string& path) const;

@@ -172,6 +172,7 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
     return error_of(ErrorCode::conflict,
                     fmt::format("pair '{}' is being connected again; ask when that was answered", event.pair));
   if (is_superseded(pair)) return superseded_error(event.pair, *pair.ownership.superseded_by);
+  if (event.rollback) return std::nullopt;  // judged when it is known not to be a repetition
   if (event.lineage && *event.lineage != pair.lineage)
     return error_of(ErrorCode::superseded, fmt::format("pair '{}': lineage {} asked for, the present one is {}",
                                                        event.pair, *event.lineage, pair.lineage));
@@ -183,6 +184,17 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
   return std::nullopt;
 }
 
+bool is_repetition(const Update& update, const RequestUpdate& event) {
+  if (update.rollback != event.rollback) return false;
+  return update.version.version ==
+         (event.rollback ? event.rollback_to.value_or(update.version.version) : event.version);
+}
+
+std::string wanted_by(const RequestUpdate& event) {
+  if (!event.rollback) return fmt::format("v{}", event.version);
+  return event.rollback_to ? fmt::format("a rollback to v{}", *event.rollback_to) : "a rollback";
+}
+
 // The update that this request is a repetition of: the same key, or the same version while it is wanted already.
 std::optional<UpdateId> joined(Context& context, const Pair& pair, const RequestUpdate& event,
                                std::optional<Error>& error) {
@@ -190,17 +202,22 @@ std::optional<UpdateId> joined(Context& context, const Pair& pair, const Request
     const auto known = pair.keys.find(event.key);
     if (known != pair.keys.end()) {
       const Update* update = context.find_update(known->second);
-      if (update && update->version.version != event.version)
+      if (update && !is_repetition(*update, event))
         error =
-            error_of(ErrorCode::conflict, fmt::format("pair '{}': idempotency key '{}' was used for v{}, not v{}",
-                                                      event.pair, event.key, update->version.version, event.version));
+            error_of(ErrorCode::conflict, fmt::format("pair '{}': idempotency key '{}' was used for {}v{}, not {}",
+                                                      event.pair, event.key, update->rollback ? "the rollback to " : "",
+                                                      update->version.version, wanted_by(event)));
       return known->second;
     }
   }
+  if (event.rollback && !event.rollback_to) return running_rollback(context, pair);
+  const std::int64_t wanted = event.rollback ? *event.rollback_to : event.version;
   const auto wants_it = [&](const UpdateId& id) {
     const Update* update = context.find_update(id);
-    return update && update->kind == UpdateKind::update && update->version.version == event.version &&
-           update->version.lineage == pair.lineage;
+    return update && update->kind == UpdateKind::update && update->rollback == event.rollback &&
+           update->version.version == wanted &&
+           (event.rollback ? !event.lineage || update->version.lineage == *event.lineage
+                           : update->version.lineage == pair.lineage);
   };
   if (wants_it(pair.active)) return pair.active;
   const auto queued = std::find_if(pair.queue.begin(), pair.queue.end(), wants_it);
@@ -208,31 +225,42 @@ std::optional<UpdateId> joined(Context& context, const Pair& pair, const Request
   return std::nullopt;
 }
 
-UpdateId enqueue(Context& context, Pair& pair, const RequestUpdate& event) {
+VersionRef version_to_make(const Pair& pair, const RequestUpdate& event) {
+  VersionRef version{pair.lineage, event.version, "", event.policy.label_format, ""};
+  if (const auto at = version.label.find("{version}"); at != std::string::npos)
+    version.label.replace(at, std::string_view("{version}").size(), std::to_string(event.version));
+  return version;
+}
+
+// `target`: of a rollback.
+UpdateId enqueue(Context& context, Pair& pair, const RequestUpdate& event, const StoredVersion* target) {
   Update update;
   update.number = context.state().next_update++;
   update.id = fmt::format("{}-{}", context.state().boot, update.number);
   update.pair = event.pair;
-  update.version = VersionRef{pair.lineage, event.version, "", "", ""};
-  update.version.label = event.policy.label_format;
-  if (const auto at = update.version.label.find("{version}"); at != std::string::npos)
-    update.version.label.replace(at, std::string_view("{version}").size(), std::to_string(event.version));
+  update.version = target ? target->version : version_to_make(pair, event);
+  update.rollback = target != nullptr;
   update.attempt = ++pair.attempts;
   update.key = event.key;
-  update.path = event.path;
+  update.path = !target ? event.path : target->handed ? target->version.directory : std::string();
   update.policy = event.policy;
   update.requested_at = context.now();
   update.phases.push_back(PhaseTime{UpdateState::queued, context.now(), Milliseconds{0}});
   const UpdateId id = update.id;
   if (!event.key.empty()) pair.keys[event.key] = id;
   pair.queue.push_back(id);
-  json::object body{{"version", event.version},
-                    {"lineage", pair.lineage},
+  json::object body{{"version", update.version.version},
+                    {"lineage", update.version.lineage},
                     {"attempt", update.attempt},
                     {"label", update.version.label},
                     {"policy", policy_body(event.policy)}};
   if (!event.key.empty()) body["key"] = event.key;
-  if (!event.path.empty()) body["path"] = event.path;
+  if (!update.path.empty()) body["path"] = update.path;
+  if (target) {
+    body["rollback"] = true;
+    body["directory"] = target->version.directory;
+    body["digest"] = target->version.digest;
+  }
   context.record(RecordKind::update_requested, update, "", std::move(body));
   context.state().updates.emplace(id, std::move(update));
   return id;
@@ -243,7 +271,7 @@ void coalesce(Context& context, Pair& pair, std::int64_t version, bool wanted) {
   const std::deque<UpdateId> queue = pair.queue;
   for (const UpdateId& id : queue) {
     Update* update = context.find_update(id);
-    if (!update || update->version.version >= version) continue;
+    if (!update || update->rollback || update->version.version >= version) continue;
     std::erase(pair.queue, id);
     end_before_pause(context, *update, UpdateState::rejected,
                      error_of(ErrorCode::superseded, fmt::format("pair '{}': v{} was superseded by v{} before it began",
@@ -369,9 +397,15 @@ void on_request(Context& context, const RequestUpdate& event) {
     return reply(context, event.token,
                  error_of(ErrorCode::queue_full,
                           fmt::format("pair '{}': {} updates wait already", event.pair, pair.queue.size())));
-  const UpdateId id = enqueue(context, pair, event);
+  std::optional<StoredVersion> target;
+  if (event.rollback) {
+    Result<StoredVersion> found = rollback_target(pair, event);
+    if (!found) return reply(context, event.token, found.error());
+    target = *std::move(found);
+  }
+  const UpdateId id = enqueue(context, pair, event, target ? &*target : nullptr);
   reply(context, event.token, std::nullopt, id);
-  coalesce(context, pair, event.version, event.policy.coalesce);
+  if (!event.rollback) coalesce(context, pair, event.version, event.policy.coalesce);
   pair_is_idle(context, event.pair);
 }
 

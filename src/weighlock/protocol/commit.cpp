@@ -13,6 +13,7 @@ namespace {
 // UNTOUCHED at a version that the policy still lets it serve.
 bool may_lag(const Pair& pair, const Update& update, const Target& target) {
   if (target.verdict != Verdict::untouched || target.load_sent || update.policy.max_lag <= 0) return false;
+  if (update.rollback) return false;  // what is gone back from isn't behind
   if (target.former_state != WorkerState::ready || !target.former_version || !pair.committed) return false;
   if (target.former_version->lineage != pair.committed->lineage) return false;
   return pair.committed->version - target.former_version->version <= update.policy.max_lag;
@@ -77,6 +78,10 @@ void begin_commit(Context& context, Update& update) {
                     {"label", update.version.label},
                     {"digest", update.version.digest}};
   if (is_lora(context, update)) body["adapter"] = new_name(context, update);
+  if (update.rollback) {
+    body["rollback"] = true;
+    if (const auto& from = context.pair_of(update).committed) body["from"] = from->version;
+  }
   context.record(RecordKind::commit, update, "", std::move(body));
   context.emit(AwaitDurable{update.id});
 }
@@ -86,8 +91,7 @@ void on_commit_durable(Context& context, const CommitDurable& event) {
   if (!update || update->state != UpdateState::committing) return;
   Pair& pair = context.pair_of(*update);
   update->committed = true;
-  pair.committed = update->version;
-  pair.previous_good = std::exchange(pair.last_good, update->version);
+  note_committed(pair, *update);
   if (update->sealed) pair.bytes_last = update->sealed->bytes;
   note_stored(pair, *update, true);
   if (is_superseded(pair))  // decided, and another's since: it sees to the workers

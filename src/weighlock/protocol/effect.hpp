@@ -50,7 +50,8 @@ struct Prepare {
   std::uint64_t bytes_needed = 0;  // of the version before; 0 = not known
 };
 
-// Inspect, compare with the reference, write the manifest. Answered by Sealed.
+// Inspect, compare with the reference, write the manifest. Answered by Sealed. With `stored` nothing is written: it was
+// sealed before, and is looked at whether it is still what was.
 struct Seal {
   UpdateId update;
   std::string pair;
@@ -62,7 +63,9 @@ struct Seal {
   std::int64_t version = 0;
   std::int64_t attempt = 0;
   bool allow_layout_change = false;
-  bool digest_now = false;          // complete the digest before answering
+  bool stored = false;              // see above
+  std::string digest;               // stored: what the journal knows of its bytes, "" = nothing
+  bool digest_now = false;          // complete the digest before answering; stored: read it whole, if there is a digest
   bool is_adapter = false;          // LoRA: an adapter is inspected, and `reference_directory` is the adapter before
   std::string adapter_base;         // LoRA: the directory of the model that its names must belong to; "" = not known
   std::string adapter_base_reason;  // LoRA: why that is not known
@@ -126,7 +129,8 @@ struct Reply {
   ReplyToken token = 0;
   std::optional<Error> error;
   UpdateId update;
-  std::vector<std::string> abandoned;  // RemovePair: workers left paused, each with its cause
+  std::vector<std::string> abandoned;       // RemovePair: workers left paused, each with its cause
+  std::vector<std::string> collected = {};  // CollectVersions: the directories that go
 };
 
 // The update is in a terminal state, and durable: whoever waits for it is answered.

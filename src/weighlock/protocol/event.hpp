@@ -54,6 +54,13 @@ struct ChangeWorker {
   std::string reason;  // quarantine, drain: an operator's own words
 };
 
+// Deletes what retention would delete after the pair's next update; not while one runs.
+struct CollectVersions {
+  ReplyToken token = 0;
+  std::string pair;
+  bool dry_run = false;  // only tells
+};
+
 struct CancelUpdate {
   ReplyToken token = 0;
   UpdateId update;
@@ -139,8 +146,8 @@ struct Recover {};
 struct Shutdown {};
 
 using EventBody =
-    std::variant<ConnectPair, RemovePair, ChangeWorker, RequestUpdate, CancelUpdate, CallEnded, SaveEnded, Prepared,
-                 Sealed, DigestDone, TimerFired, CommitDurable, Recover, Shutdown, EpochClaimed, EpochSeen>;
+    std::variant<ConnectPair, RemovePair, ChangeWorker, RequestUpdate, CollectVersions, CancelUpdate, CallEnded,
+                 SaveEnded, Prepared, Sealed, DigestDone, TimerFired, CommitDurable, Recover, Shutdown, EpochClaimed, EpochSeen>;
 
 struct Event {
   Instant now;

@@ -114,7 +114,8 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
   for (auto& [url, target] : update.targets) {
     Worker& worker = context.worker_of(target);
     const bool by_it = target.pause_sent || target.load_sent || target.label_changed;
-    if (state == UpdateState::failed && update.kind == UpdateKind::update && by_it &&
+    // A version that is gone back to was served before: its number and bytes stay what they are.
+    if (state == UpdateState::failed && update.kind == UpdateKind::update && !update.rollback && by_it &&
         worker.state != WorkerState::ready)
       pair.spoiled[version_key(update.version)].insert(url);
     // After a restart nobody waits for it to leave any more: then it stays with its pair.

@@ -242,6 +242,19 @@ UpdateId Fixture::request(std::int64_t version, Policy policy, std::string key) 
   return replies.size() > before ? replies[before].update : UpdateId{};
 }
 
+UpdateId Fixture::rollback(std::optional<std::int64_t> to, std::string key) {
+  RequestUpdate event;
+  event.token = 500;
+  event.pair = "actor";
+  event.rollback = true;
+  event.rollback_to = to;
+  event.policy = state().pairs.at("actor").spec.policy;
+  event.key = std::move(key);
+  const std::size_t before = replies.size();
+  post(event);
+  return replies.size() > before ? replies[before].update : UpdateId{};
+}
+
 void Fixture::script(int worker, OperationKind kind, Outcome outcome, int times) {
   scripts_[{url(worker), kind}].push_back(Answer{std::move(outcome), times});
 }

@@ -47,6 +47,7 @@ class Fixture : public Ports, public ::testing::Test {
   static std::string url(int i) { return "http://worker" + std::to_string(i) + ":30000"; }
   static std::string trainer(int i) { return "http://trainer" + std::to_string(i) + ":9000"; }
   UpdateId request(std::int64_t version, Policy policy = {}, std::string key = "");
+  UpdateId rollback(std::optional<std::int64_t> to = std::nullopt, std::string key = "");
   void post(EventBody body) { driver_->post(std::move(body)), settle(); }
   void flush() { driver_->flush(); }
   void settle();                  // until nothing is left to answer

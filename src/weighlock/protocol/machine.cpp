@@ -186,6 +186,7 @@ void dispatch(Context& context, const EventBody& event) {
         if constexpr (std::is_same_v<T, RemovePair>) on_remove(context, body);
         if constexpr (std::is_same_v<T, ChangeWorker>) on_change_worker(context, body);
         if constexpr (std::is_same_v<T, RequestUpdate>) on_request(context, body);
+        if constexpr (std::is_same_v<T, CollectVersions>) on_collect(context, body);
         if constexpr (std::is_same_v<T, CancelUpdate>) on_cancel(context, body);
         if constexpr (std::is_same_v<T, CallEnded>) on_call_ended(context, body);
         if constexpr (std::is_same_v<T, SaveEnded>) on_save_ended(context, body);

@@ -2,6 +2,7 @@
 // update:
 //
 //   admission.cpp  pairs, requests, queue, cancel, shutdown
+//   rollback.cpp   what an update to a version that was committed before goes to, and what its commit changes
 //   prepare.cpp    PREPARING: save, seal
 //   survey.cpp     reading the workers; what a reading means for the registry
 //   pause.cpp      PAUSING: targets, members, pauses
@@ -44,6 +45,18 @@ void pair_is_idle(Context& context, const std::string& pair);
 
 // operate.cpp
 void on_change_worker(Context& context, const ChangeWorker& event);
+
+// rollback.cpp
+// The rollback that runs or waits already: a second request without a target is a repetition of it.
+std::optional<UpdateId> running_rollback(Context& context, const Pair& pair);
+// What the request goes to, or why it can't be.
+Result<StoredVersion> rollback_target(const Pair& pair, const RequestUpdate& event);
+// Asked again when its turn has come.
+std::optional<Error> refuse_rollback_now(const Pair& pair, const Update& update);
+// Nothing is written: what was sealed is looked at.
+void describe_stored(const Pair& pair, const Update& update, Seal& seal);
+// The commit moves the pair's pointers. For the machine and for the replay alike.
+void note_committed(Pair& pair, const Update& update);
 
 // prepare.cpp
 void begin_update(Context& context, Update& update);
@@ -145,10 +158,18 @@ void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, co
 void yield_watch(Context& context, Worker& worker);
 
 // retention.cpp
-// The update's version is sealed on storage; if it is ours it is deleted some day.
+// The update's version is sealed on storage: deleted some day if it is ours, forgotten if its directory was handed
+// over.
 void note_stored(Pair& pair, const Update& update, bool committed);
+// The version's digest became known.
+void note_digest(Pair& pair, const VersionRef& version);
 // Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
 void release_versions(Context& context, const Update& update);
+void on_collect(Context& context, const CollectVersions& event);
+// What may be deleted now, oldest first; for views too.
+std::vector<StoredVersion> removable_versions(const State& state, const Pair& pair);
+// Who needs a stored version, in words for people ("committed", "last good", a worker's URL, an update's id).
+std::vector<std::string> leases_of(const State& state, const Pair& pair, const VersionRef& version);
 
 // finish.cpp
 // Ends RESUMING or RESTORING when every target is done.

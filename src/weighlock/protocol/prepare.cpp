@@ -35,10 +35,18 @@ std::string busy_trainers(Context& context, const Pair& pair) {
 }
 
 std::optional<Error> refuse_admission(Context& context, const Update& update, Pair& pair) {
+  if (update.rollback) return refuse_rollback_now(pair, update);
   const VersionRef& version = update.version;
   if (pair.committed && pair.committed->lineage == version.lineage && version.version < pair.committed->version)
     return about(update, ErrorCode::version_not_newer,
                  fmt::format("v{} is committed; a lower version is refused", pair.committed->version));
+  const bool is_used = pair.highest && pair.highest->lineage == version.lineage &&
+                       version.version <= pair.highest->version && !pair.committed->same_version(version);
+  if (is_used)
+    return about(update, ErrorCode::version_not_newer,
+                 fmt::format("v{} was committed before the pair was rolled back to v{}; a number is used once, so "
+                             "publish a higher one",
+                             pair.highest->version, pair.committed->version));
   const auto spoiled = pair.spoiled.find(version_key(version));
   if (spoiled != pair.spoiled.end() && !spoiled->second.empty())
     return about(update, ErrorCode::version_reused,
@@ -90,6 +98,7 @@ void seal_when_ready(Context& context, Update& update) {
   seal.attempt = update.attempt;
   seal.allow_layout_change = update.policy.allow_layout_change;
   seal.digest_now = update.policy.digest == DigestPolicy::before || is_committed_version(pair, update);
+  if (update.rollback) describe_stored(pair, update, seal);
   context.emit(std::move(seal));
 }
 
@@ -197,8 +206,8 @@ void begin_update(Context& context, Update& update) {
   const bool knows_all =
       std::all_of(context.state().workers.begin(), context.state().workers.end(),
                   [&](const auto& e) { return e.second.pair != update.pair || e.second.dialect.has_value(); });
-  if (!update.path.empty()) {
-    update.version.directory = update.path;
+  if (update.rollback || !update.path.empty()) {
+    if (!update.rollback) update.version.directory = update.path;
     update.save_done = true;
     list_before_pause(context, update);
   } else {
@@ -307,19 +316,20 @@ void on_sealed(Context& context, const Sealed& event) {
   }
   context.cancel_timer(*update, "save");
   update->sealed = *event.version;
-  update->version.digest = event.version->digest;
+  if (!update->rollback || !event.version->digest.empty()) update->version.digest = event.version->digest;
   Pair& pair = context.pair_of(*update);
   json::object body{{"directory", update->version.directory},
                     {"bytes", event.version->bytes},
                     {"tensors", event.version->tensors},
                     {"blind", event.version->blind},
                     {"reference_reason", event.version->reference_reason},
-                    {"digest", event.version->digest}};
+                    {"digest", update->version.digest}};
   if (event.version->adapter_rank) body["rank"] = *event.version->adapter_rank;
   if (!event.version->adapter_base_reason.empty()) body["base_not_compared"] = event.version->adapter_base_reason;
   context.record(RecordKind::sealed, *update, "", std::move(body));
   if (pair.spec.lora && is_committed_version(pair, *update)) return end_equal_version(context, *update);
   if (pair.spec.lora) return adapter_sealed(context, *update);
+  if (update->rollback) return begin_pausing(context, *update);
   if (!pair.last_good && event.version->reference_clean) {
     for (const auto& [url, worker] : context.state().workers) {
       if (worker.pair != update->pair || worker.start_path.empty()) continue;
@@ -362,9 +372,7 @@ void on_digest_done(Context& context, const DigestDone& event) {
     update->version.digest = *event.digest;
     const auto it = context.state().pairs.find(update->pair);
     if (it == context.state().pairs.end()) return;
-    for (auto* version : {&it->second.committed, &it->second.last_good}) {
-      if (*version && (*version)->same_version(update->version)) (*version)->digest = *event.digest;
-    }
+    note_digest(it->second, update->version);
     return;
   }
   // Bytes that changed, or can't be read, are not what was inspected.

@@ -28,10 +28,11 @@ enum class RecordKind {
   verdict,
   commit,  // the decision point: committed := version
   digest,
-  worker_state,  // state, cause
-  worker_seen,   // a process seen for the first time: incarnation, labels, start model, whose pause it has
-  death,         // a version was the last thing sent to an incarnation that died
-  key_joined,    // another idempotency key for an update that runs already
+  worker_state,    // state, cause
+  worker_seen,     // a process seen for the first time: incarnation, labels, start model, whose pause it has
+  death,           // a version was the last thing sent to an incarnation that died
+  worker_changed,  // an operator added, removed, drained, quarantined or released it
+  key_joined,      // another idempotency key for an update that runs already
   discard,
   last_good,
   owner,       // this state directory's id as an owner of pairs, drawn once
@@ -51,5 +52,7 @@ std::string_view name(RecordKind kind);
 
 // `state` of a worker_state record that changes no state: a worker that was to stay paused was found running.
 inline constexpr std::string_view kContinuedByOther = "continued_by_other";
+// Likewise: one that serves was found paused, and not by us.
+inline constexpr std::string_view kPausedByOther = "paused_by_other";
 
 }  // namespace weighlock::protocol

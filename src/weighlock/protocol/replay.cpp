@@ -197,6 +197,11 @@ void Replay::requested(const Record& record, Instant at) {
   update.key = text_of(body, "key");
   update.path = text_of(body, "path");
   update.version.directory = update.path;
+  update.rollback = flag_of(body, "rollback");
+  if (update.rollback) {
+    update.version.directory = text_of(body, "directory");
+    update.version.digest = text_of(body, "digest");
+  }
   if (const json::value* policy = find(body, "policy")) update.policy = policy_from(*policy);
   update.requested_at = at;
   update.phases.push_back(PhaseTime{UpdateState::queued, at, Milliseconds{0}});
@@ -336,8 +341,7 @@ void Replay::commit(const Record& record) {
   const json::value body(record.body);
   if (const auto version = version_from(&body)) update->version = *version;
   update->committed = true;
-  pair->committed = update->version;
-  pair->previous_good = std::exchange(pair->last_good, update->version);
+  note_committed(*pair, *update);
   note_stored(*pair, *update, true);
   if (pair->spec.lora) adapters_committed(*pair, *update);
   if (!update->sealed) return;
@@ -386,7 +390,7 @@ void Replay::sealed(const Record& record) {
   update->version.directory = text_of(body, "directory");
   update->version.digest = sealed.digest;
   const std::string_view reason = text_of(body, "reference_reason");
-  if (!pair->last_good)
+  if (!pair->last_good && !update->rollback)
     pair->rollback_reason = reason.empty() ? std::string_view("the start model is not readable here") : reason;
 }
 
@@ -398,9 +402,7 @@ void Replay::digest(const Record& record) {
   update->version.digest = *digest;
   Pair* pair = pair_of(record);
   if (!pair) return;
-  for (auto* version : {&pair->committed, &pair->last_good}) {
-    if (*version && (*version)->same_version(update->version)) (*version)->digest = *digest;
-  }
+  note_digest(*pair, update->version);
 }
 
 void Replay::last_good(const Record& record) {

@@ -69,6 +69,7 @@ json::object text_of_update(const Update& update) {
           {"version", version_body(update.version)},
           {"attempt", update.attempt},
           {"key", update.key},
+          {"rollback", update.rollback},
           {"kind", update.kind == UpdateKind::leave ? "leave" : "update"},
           {"committed", update.committed ? json::value(*update.committed) : json::value("undecided")},
           {"error", update.error ? json::value(update.error->text()) : json::value(nullptr)},
@@ -88,6 +89,11 @@ std::string at_rest(const State& state) {
   }
   for (const auto& [name, pair] : state.pairs) {
     json::object keys, deaths, spoiled;
+    json::array stored;
+    for (const StoredVersion& one : pair.stored)
+      stored.push_back(json::object{{"version", version_body(one.version)},
+                                    {"is", json::array{one.committed, one.handed, one.withdrawn}},
+                                    {"bytes", one.bytes}});
     for (const auto& [key, id] : pair.keys) keys[key] = id;
     for (const auto& [version, who] : pair.deaths) deaths[version] = who.size();
     for (const auto& [version, who] : pair.spoiled) {
@@ -99,6 +105,8 @@ std::string at_rest(const State& state) {
                            {"committed", version_text(pair.committed)},
                            {"last_good", version_text(pair.last_good)},
                            {"previous_good", version_text(pair.previous_good)},
+                           {"highest", version_text(pair.highest)},
+                           {"stored", std::move(stored)},
                            {"why", pair.last_good ? "" : pair.rollback_reason},
                            {"bytes", pair.bytes_last},
                            {"active", pair.active},
@@ -193,6 +201,30 @@ const std::vector<Named>& plays() {
          w.request(1);
          w.save_answers.clear();
          w.request(2);
+       }},
+      {"the version before is gone back to",
+       [](World& w) {
+         w.connect(3);
+         w.engine(2).dialect = DialectKind::vllm;
+         w.request(1);
+         w.request(2);
+         if (!w.dead()) w.rollback(std::nullopt, "back");
+       }},
+      {"one refuses the version that is gone back to",
+       [](World& w) {
+         w.connect(3);
+         w.request(1);
+         w.request(2);
+         w.script(1, K::load, failed(OutcomeKind::touched, "500"), 2);
+         if (!w.dead()) w.rollback(1);
+       }},
+      {"the way back fails, and is undone",
+       [](World& w) {
+         w.connect(2);
+         w.request(1);
+         w.request(2);
+         for (int i = 0; i < 2; ++i) w.script(i, K::load, failed(OutcomeKind::touched, "500"));
+         if (!w.dead()) w.rollback();
        }},
       {"a pair loses a quarantined worker",
        [](World& w) {

@@ -195,6 +195,9 @@ VersionRef Replay::version_of(const Worker& worker, std::int64_t lineage, std::i
   for (const auto* known : {&pair->second.committed, &pair->second.last_good, &pair->second.previous_good}) {
     if (*known && (*known)->same_version(out)) return **known;
   }
+  for (const StoredVersion& stored : pair->second.stored) {
+    if (stored.committed && stored.version.same_version(out)) return stored.version;
+  }
   return out;
 }
 

@@ -75,6 +75,7 @@ json::object policy_body(const Policy& policy) {
                    {"label_format", policy.label_format},
                    {"allow_layout_change", policy.allow_layout_change},
                    {"coalesce", policy.coalesce},
+                   {"pair_lease", policy.pair_lease.count()},
                    {"deadlines", deadlines_body(policy.deadlines)}};
   if (policy.evidence) out["evidence"] = name(*policy.evidence);
   return out;
@@ -100,6 +101,7 @@ Policy policy_from(const json::value& body) {
   out.label_format = text_of(body, "label_format", out.label_format);
   out.allow_layout_change = flag_of(body, "allow_layout_change");
   out.coalesce = flag_of(body, "coalesce");
+  out.pair_lease = Milliseconds(number_of(body, "pair_lease", out.pair_lease.count()));
   if (const json::value* deadlines = find(body, "deadlines")) out.deadlines = deadlines_from(*deadlines);
   return out;
 }

@@ -27,6 +27,7 @@ Policy strange_policy() {
   policy.label_format = "step-{version}";
   policy.allow_layout_change = true;
   policy.coalesce = true;
+  policy.pair_lease = Milliseconds(88);
   policy.deadlines = Deadlines{Milliseconds(1), Milliseconds(2), Milliseconds(3), Milliseconds(4),
                                Milliseconds(5), Milliseconds(6), Milliseconds(7)};
   return policy;
@@ -50,6 +51,7 @@ void expect_same(const Policy& a, const Policy& b) {
   EXPECT_EQ(a.label_format, b.label_format);
   EXPECT_EQ(a.allow_layout_change, b.allow_layout_change);
   EXPECT_EQ(a.coalesce, b.coalesce);
+  EXPECT_EQ(a.pair_lease, b.pair_lease);
   EXPECT_EQ(a.deadlines.save, b.deadlines.save);
   EXPECT_EQ(a.deadlines.pause, b.deadlines.pause);
   EXPECT_EQ(a.deadlines.load, b.deadlines.load);

@@ -27,13 +27,22 @@ struct EarlierCall {
   bool unpaused = false;     // sent to an engine that was not paused: some have no barrier for it then
 };
 
-// The look that is kept on a worker that may not serve, between updates (watch.cpp).
+// The look that is kept on a worker between updates (watch.cpp).
 struct Watch {
   std::optional<TimerId> timer;    // the next look; while a call runs, its limit
   std::optional<CallId> call;      // the worker's `in_flight`, if that is ours
+  bool whole = true;               // the next look reads the incarnation too
+  int brief_looks = 0;             // since one did
   int failures = 0;                // in a row; they stretch the time to the next look
   int continues = 0;               // found running since this was last told
   std::optional<Instant> told_at;  // when a record last said that it was found running
+};
+
+// How often bringing a worker to the committed version failed, between updates (join.cpp).
+struct JoinHistory {
+  int failures = 0;           // in a row
+  Instant not_before;         // of the next try; of this process only
+  std::string doubtful_load;  // the version ("lineage/version") whose load had no known end in this incarnation, or ""
 };
 
 // One worker of the registry, keyed by its normalised URL. It belongs to the gateway; `pair` is its one full-model
@@ -63,6 +72,7 @@ struct Worker {
   UpdateId locked_by;                    // "" = free
   Watch watch;
   std::optional<TakenOver> taken_over;  // from another gateway, and not read since its calls have ended
+  JoinHistory joins;
 };
 
 enum class Role { member, extra };
@@ -149,7 +159,12 @@ struct Target {
   std::optional<WorkerState> ended_as;     // the worker's state when the update ended; later ones may move it on
 };
 
-enum class UpdateKind { update, leave };  // leave: heals once what a removed pair holds paused
+enum class UpdateKind {
+  update,
+  leave,  // heals once what a removed pair or worker left paused
+  join,   // brings one worker to the committed version, between updates: a job beside the pair's active one
+};
+std::string_view name(UpdateKind kind);
 
 struct Rank {
   std::string trainer;
@@ -174,7 +189,8 @@ struct Update {
   VersionRef version;
   std::int64_t attempt = 0;
   std::string key;
-  std::string path;  // handed directory, or ""
+  std::string path;       // handed directory, or ""
+  bool rollback = false;  // to a version that was committed before: nothing is saved or sealed
   Policy policy;
   UpdateState state = UpdateState::queued;
   Instant requested_at;
@@ -225,7 +241,10 @@ struct TrainerBusy {
 // A sealed version on storage.
 struct StoredVersion {
   VersionRef version;
-  bool committed = true;  // false: it was rolled back
+  bool committed = true;   // false: its update was undone
+  bool handed = false;     // its directory is another's: never deleted, only forgotten
+  bool withdrawn = false;  // committed, and the pair was rolled back from it since
+  std::uint64_t bytes = 0;
 };
 
 struct Pair {
@@ -235,8 +254,10 @@ struct Pair {
   std::optional<VersionRef> committed;
   std::optional<VersionRef> last_good;
   std::optional<VersionRef>
-      previous_good;                 // the last good before that: taken again if the last one's bytes turn out bad
-  std::deque<StoredVersion> stored;  // whose directories are ours and still there, oldest first
+      previous_good;                  // the last good before that: taken again if the last one's bytes turn out bad
+  std::optional<VersionRef> highest;  // the highest number committed in the newest lineage that has committed any: a
+                                      // rollback lowers `committed`, and numbers are still used once
+  std::deque<StoredVersion> stored;   // what is known on storage, in the order in which it was sealed
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
   UpdateId active;
@@ -250,6 +271,14 @@ struct Pair {
   std::deque<AdapterVersion> window;               // LoRA: the last committed versions, newest last, bounded
   std::optional<ConnectPair> reconnect;            // waits for the running update
   Ownership ownership;
+  std::deque<ChangeWorker> changes;                // likewise, in order
+  std::set<std::string> leaving;                   // workers that the first of them removes, while they are healed
+  std::set<UpdateId> joins;                        // running ones, of one worker each
+  std::deque<UpdateId> joins_ended;                // newest last, bounded
+  bool distrusted = false;                         // the committed version's files turned out bad
+  Instant used_at;                                 // the last update or connect
+  std::optional<Instant> requested_at;             // the last update
+  Milliseconds longest_gap{0};                     // between two updates
   std::vector<ReplyToken> removing;                // waits likewise; non-empty: the pair is being removed
 };
 

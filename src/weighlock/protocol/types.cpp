@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weighlock/protocol/record.hpp"
+#include "weighlock/protocol/state.hpp"
 
 namespace weighlock::protocol {
 
@@ -112,6 +113,8 @@ std::string_view name(WorkerState state) {
       return "healing";
     case WorkerState::quarantined:
       return "quarantined";
+    case WorkerState::draining:
+      return "draining";
     case WorkerState::foreign:
       return "foreign";
     case WorkerState::gone:
@@ -164,6 +167,18 @@ std::string_view name(CauseCode code) {
       return "adapter_failed";
     case CauseCode::operator_hold:
       return "operator_hold";
+  }
+  return "unknown";
+}
+
+std::string_view name(UpdateKind kind) {
+  switch (kind) {
+    case UpdateKind::update:
+      return "update";
+    case UpdateKind::leave:
+      return "leave";
+    case UpdateKind::join:
+      return "join";
   }
   return "unknown";
 }
@@ -240,6 +255,8 @@ std::string_view name(RecordKind kind) {
       return "death";
     case RecordKind::key_joined:
       return "key_joined";
+    case RecordKind::worker_changed:
+      return "worker_changed";
     case RecordKind::discard:
       return "discard";
     case RecordKind::last_good:

@@ -61,6 +61,7 @@ enum class WorkerState {
   torn,
   healing,
   quarantined,
+  draining,  // its operator takes it out: it goes on with what it holds, and gets nothing new
   foreign,
   gone,
   abandoned,
@@ -139,6 +140,9 @@ struct Policy {
   std::string label_format = "{version}";
   bool allow_layout_change = false;
   bool coalesce = false;
+  // While the pair is in use, that is within this time (or four times the longest between two updates, if that is
+  // longer) of the last update or connect, workers are brought back by themselves. 0: never.
+  Milliseconds pair_lease{3'600'000};
   Deadlines deadlines;
 };
 
