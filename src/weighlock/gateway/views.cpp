@@ -56,7 +56,9 @@ json::object ownership_view(const State& state, const Pair& pair) {
   } else {
     out["none"] = own.none_because.empty() ? "taken at the pair's first update" : own.none_because;
   }
-  if (own.trouble) out["trouble"] = own.trouble->text();
+  for (const std::optional<Error>* trouble : {&own.look_trouble, &own.write_trouble}) {
+    if (*trouble) out["trouble"] = (*trouble)->text();
+  }
   return out;
 }
 

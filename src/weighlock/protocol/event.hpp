@@ -145,9 +145,9 @@ struct Recover {};
 // SIGTERM: admission stops; running updates are compensated or finished.
 struct Shutdown {};
 
-using EventBody =
-    std::variant<ConnectPair, RemovePair, ChangeWorker, RequestUpdate, CollectVersions, CancelUpdate, CallEnded,
-                 SaveEnded, Prepared, Sealed, DigestDone, TimerFired, CommitDurable, Recover, Shutdown, EpochClaimed, EpochSeen>;
+using EventBody = std::variant<ConnectPair, RemovePair, ChangeWorker, RequestUpdate, CollectVersions, CancelUpdate,
+                               CallEnded, SaveEnded, Prepared, Sealed, DigestDone, TimerFired, CommitDurable, Recover,
+                               Shutdown, EpochClaimed, EpochSeen>;
 
 struct Event {
   Instant now;

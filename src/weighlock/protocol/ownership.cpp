@@ -81,8 +81,7 @@ void ask_claim(Context& context, const std::string& name, Pair& pair, List list)
   own.claim = context.state().next_id++;
   own.asked_at = context.now();
   own.writing = std::move(list);
-  context.emit(
-      ClaimEpoch{*own.claim, name, pair.spec.save_path, context.state().owner, own.epoch, own.writing});
+  context.emit(ClaimEpoch{*own.claim, name, pair.spec.save_path, context.state().owner, own.epoch, own.writing});
 }
 
 Update* active_of(Context& context, const Pair& pair) {
@@ -127,11 +126,12 @@ void go_on(Context& context, Update& update) {
 // Nothing was done to an engine.
 void abort_waiting(Context& context, Update& update, const Error& why) {
   context.cancel_timer(update, "epoch");
-  end_before_pause(context, update, UpdateState::aborted,
-                   wrap(fmt::format("pair '{}': v{}: who is about to be paused can't be written down for a gateway that "
-                                    "takes over",
-                                    update.pair, update.version.version),
-                        why));
+  end_before_pause(
+      context, update, UpdateState::aborted,
+      wrap(fmt::format("pair '{}': v{}: who is about to be paused can't be written down for a gateway that "
+                       "takes over",
+                       update.pair, update.version.version),
+           why));
 }
 
 void refuse_queue(Context& context, Pair& pair, const Error& error) {
@@ -156,9 +156,10 @@ void supersede(Context& context, const std::string& name, Pair& pair, Epoch by) 
   for (auto& [url, worker] : context.state().workers) {
     if (worker.pair == name) context.give_up_watch(worker);
   }
-  Update* update = active_of(context, pair);
-  if (update) {
-    for (auto& [url, target] : update->targets) context.give_up(target);
+  std::vector<UpdateId> running(pair.joins.begin(), pair.joins.end());
+  if (!pair.active.empty()) running.push_back(pair.active);
+  for (const UpdateId& id : running) {
+    for (auto& [url, target] : context.state().updates.at(id).targets) context.give_up(target);
   }
   let_go_of_workers(context.state(), name);
   for (auto& [url, worker] : context.state().workers) {
@@ -166,10 +167,15 @@ void supersede(Context& context, const std::string& name, Pair& pair, Epoch by) 
       context.set_worker(worker, WorkerState::foreign, context.cause(CauseCode::foreign, error.message));
   }
   refuse_queue(context, pair, error);
-  if (update && update->state < UpdateState::pausing) {
-    end_before_pause(context, *update, UpdateState::aborted, error);
-  } else if (update && update->state != UpdateState::committing) {  // else its record is on its way: commit.cpp
-    end_update(context, *update, UpdateState::failed, error);
+  for (const UpdateId& id : running) {
+    Update* update = context.find_update(id);
+    if (!update || is_terminal(update->state) || update->state == UpdateState::committing)
+      continue;  // committing: its record is on its way to the disk, and commit.cpp ends it
+    if (update->state < UpdateState::pausing) {
+      end_before_pause(context, *update, UpdateState::aborted, error);
+    } else {
+      end_update(context, *update, UpdateState::failed, error);
+    }
   }
   for (const EventBody& body : parked) dispatch(context, body);
 }
@@ -319,7 +325,7 @@ namespace {
 
 void on_refused(Context& context, Pair& pair, const Error& error, bool waits) {
   Ownership& own = pair.ownership;
-  own.trouble = error;
+  own.write_trouble = error;
   own.written.reset();
   own.again = false;
   const bool blind = own.epoch == 0 && error.code == ErrorCode::storage_not_visible;
@@ -332,7 +338,7 @@ void on_refused(Context& context, Pair& pair, const Error& error, bool waits) {
 
 void note_claimed(Context& context, const std::string& name, Pair& pair, const ClaimedEpoch& claimed) {
   Ownership& own = pair.ownership;
-  own.trouble.reset();
+  own.write_trouble.reset();
   own.none_because.clear();
   own.known_at = own.asked_at;
   own.written = own.writing;
@@ -371,11 +377,11 @@ void on_epoch_seen(Context& context, const EpochSeen& event) {
   own.look.reset();
   own.overdue = false;
   if (!event.highest) {
-    own.trouble = event.highest.error();
+    own.look_trouble = event.highest.error();
     if (own.epoch == 0 && event.highest.error().code == ErrorCode::storage_not_visible)
       own.none_because = event.highest.error().text();
   } else {
-    if (!own.claim) own.trouble.reset();
+    own.look_trouble.reset();
     judge(context, event.pair, *pair, *event.highest);
     pair = find_pair(context, event.pair);
     if (!pair || is_superseded(*pair)) return;
@@ -391,8 +397,9 @@ void on_epoch_timer(Context& context, const std::string& name) {
   own.timer.reset();
   if (!own.look) return look(context, name, *pair);
   own.overdue = true;
-  own.trouble = Error{ErrorCode::timed_out, fmt::format("'{}': the storage did not tell who owns the pair within {} ms",
-                                                        pair->spec.save_path, limits::kEpochLookTimeout.count())};
+  own.look_trouble =
+      Error{ErrorCode::timed_out, fmt::format("'{}': the storage did not tell who owns the pair within {} ms",
+                                              pair->spec.save_path, limits::kEpochLookTimeout.count())};
   end_look(context, name);
 }
 
@@ -416,8 +423,9 @@ bool park(Context& context, const EventBody& body) {
 
 bool recover_waits_for_look(Context& context, const std::string& name) {
   Pair& pair = context.state().pairs.at(name);
-  if (!keeps_epochs(context) || pair.ownership.epoch == 0 || is_superseded(pair)) return false;
+  if (!keeps_epochs(context) || is_superseded(pair)) return false;
   look(context, name, pair);
+  if (pair.ownership.epoch == 0) return false;  // it never paused anyone; but another may have left someone paused
   pair.ownership.recover_waits = !pair.active.empty();
   return pair.ownership.recover_waits;
 }

@@ -25,8 +25,9 @@ struct Ownership {
   std::optional<Epoch> superseded_by;  // another's, which is higher: this gateway only reads
 
   // Of this process.
-  std::string none_because;      // the storage is blind: no epoch can be kept there
-  std::optional<Error> trouble;  // of the last look or write; none = it went well
+  std::string none_because;            // the storage is blind: no epoch can be kept there
+  std::optional<Error> look_trouble;   // of the last look; none = it went well
+  std::optional<Error> write_trouble;  // of the last claim or write of the list, likewise
   std::optional<std::uint64_t> claim;
   std::vector<HeldWorker> writing;                 // what the running claim writes
   std::optional<std::vector<HeldWorker>> written;  // what stands in our file; none = not known

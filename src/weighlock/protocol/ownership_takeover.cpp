@@ -27,8 +27,7 @@ void bring_back(Context& context, Update& update, Target& target) {
     return start_resume(context, update, target);
   }
   target.verdict = Verdict::unknown;
-  if (!target.cause)
-    target.cause = context.cause(CauseCode::load_unknown, "the pair's former owner left it paused");
+  if (!target.cause) target.cause = context.cause(CauseCode::load_unknown, "the pair's former owner left it paused");
   heal_or_quarantine(context, update, target);
 }
 
@@ -85,10 +84,11 @@ void settle_taken_over(Context& context, Worker& worker, const StateReading& rea
   if (first) return;
   if (says_loading(reading.label)) {
     worker.labels = {reading.label};
-    context.set_worker(worker, WorkerState::quarantined,
-                       context.cause(CauseCode::load_unknown,
-                                     fmt::format("its label '{}' says that a load of the pair's former owner did not end",
-                                                 reading.label)));
+    context.set_worker(
+        worker, WorkerState::quarantined,
+        context.cause(
+            CauseCode::load_unknown,
+            fmt::format("its label '{}' says that a load of the pair's former owner did not end", reading.label)));
   } else {
     worker.labels.clear();
     if (reading.label != worker.start_label) worker.labels.push_back(reading.label);

@@ -357,7 +357,8 @@ void Replay::epoch(const Record& record) {
   if (!pair) return;
   pair->ownership = Ownership();
   pair->ownership.epoch = number_of(body, "epoch");
-  if (const json::value* before = find(body, "predecessor")) take_over_workers(state_, record.pair, epoch_from(*before));
+  if (const json::value* before = find(body, "predecessor"))
+    take_over_workers(state_, record.pair, epoch_from(*before));
 }
 
 void Replay::superseded(const Record& record) {

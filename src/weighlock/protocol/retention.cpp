@@ -147,8 +147,7 @@ void on_collect(Context& context, const CollectVersions& event) {
   if (it == state.pairs.end())
     return answer(Error{ErrorCode::not_found, fmt::format("pair '{}' not found", event.pair), nullptr}, {});
   if (state.stopping) return answer(Error{ErrorCode::shutting_down, "the gateway is shutting down", nullptr}, {});
-  if (is_superseded(it->second))
-    return answer(superseded_error(event.pair, *it->second.ownership.superseded_by), {});
+  if (is_superseded(it->second)) return answer(superseded_error(event.pair, *it->second.ownership.superseded_by), {});
   if (!it->second.active.empty() && !event.dry_run)
     return answer(Error{ErrorCode::conflict,
                         fmt::format("pair '{}': update {} runs; what it supersedes is deleted at its end", event.pair,
