@@ -209,6 +209,58 @@ class Checks:
             self.raises(weighlock.ConnectionLost, gateway.url, work)
             self.assertEqual(len(gateway.requests), 1)
 
+    def test_a_rollback_is_an_update_under_one_key_and_ends_like_one(self):
+        def script(request, _):
+            if len(gateway.requests) == 1:
+                return b""  # the answer is lost
+            return answer(202, {**UPDATE, "state": "running"}) if request.method == "POST" else answer(200, UPDATE)
+
+        gateway = self.serve(script)
+        ended = self.do(gateway.url, lambda c: c.rollback("p", 2, lineage=1, policy={"quorum": "all"}))
+        self.assertEqual(ended.state, "succeeded")
+        first, second = gateway.requests[0], gateway.requests[1]
+        self.assertEqual((first.method, first.target), ("POST", "/v1/pairs/p:rollback"))
+        self.assertEqual(first.headers["idempotency-key"], second.headers["idempotency-key"])
+        self.assertEqual(first.json, {"to": 2, "lineage": 1, "policy": {"quorum": "all"}})
+        gateway.script = lambda request, _: answer(200, {**UPDATE, "state": "aborted",
+                                                         "error": {"code": "conflict", "message": "bytes were changed"}})
+        self.assertIn("bytes were changed", str(self.raises(weighlock.UpdateFailed, gateway.url, lambda c: c.rollback("p"))))
+        self.assertEqual(gateway.requests[-1].json, {})
+        gateway.script = lambda request, _: problem(409, "conflict", "stored: v1")
+        self.assertIn("stored: v1", str(self.raises(weighlock.Conflict, gateway.url, lambda c: c.start_rollback("p"))))
+        self.raises(weighlock.InvalidRequest, gateway.url, lambda c: c.rollback("p", lineage=1))
+        self.raises(weighlock.InvalidRequest, gateway.url, lambda c: c.rollback("p", "1"))
+
+    def test_a_worker_is_held_and_released_with_a_reason(self):
+        gateway = self.serve(lambda request, _: answer(200, {**PAIR, "worker": {**WORKER, "state": "quarantined"}}))
+        held = self.do(gateway.url, lambda c: c.quarantine_worker("p", "http://h:1", "disk swap"))
+        self.assertEqual(held.state, "quarantined")
+        self.assertEqual(gateway.requests[-1].target, "/v1/pairs/p/workers/http%3A%2F%2Fh%3A1:quarantine")
+        self.assertEqual(gateway.requests[-1].json, {"reason": "disk swap"})
+        for verb in ("drain", "release"):
+            self.do(gateway.url, lambda c: getattr(c, verb + "_worker")("p", "h:1"))
+            self.assertEqual(gateway.requests[-1].target, f"/v1/pairs/p/workers/h%3A1:{verb}")
+            self.assertEqual(gateway.requests[-1].json, {})
+        self.do(gateway.url, lambda c: c.remove_worker("p", "h:1", "gone"))
+        self.assertEqual(gateway.requests[-1].json, {"reason": "gone"})
+
+    def test_stored_versions_are_listed_verified_and_collected(self):
+        stored = {"lineage": 1, "version": 2, "directory": "/w/v2", "state": "committed", "handed_over": False,
+                  "digest": None, "bytes": 12, "leases": ["committed", "http://h:1"], "removable": False}
+        gateway = self.serve(lambda request, _: answer(200, {
+            "items": [stored], "next": None, "committed": {"lineage": 1, "version": 2, "directory": "/w/v2"},
+            "last_good": None, "highest": {"lineage": 1, "version": 3, "directory": "/w/v3"}}))
+        found = self.do(gateway.url, lambda c: c.versions("p"))
+        self.assertEqual((found.committed, found.last_good, found.highest), (2, None, 3))
+        self.assertEqual((found.items[0].leases, found.items[0].digest), (["committed", "http://h:1"], None))
+        gateway.script = lambda request, _: answer(200, {"items": [{"lineage": 1}]})
+        self.raises(weighlock.BadAnswer, gateway.url, lambda c: c.versions("p"))
+        gateway.script = lambda request, _: answer(200, {"ok": True, "digest": "d"})
+        self.assertEqual(self.do(gateway.url, lambda c: c.verify_version("p", 2)), "d")
+        gateway.script = lambda request, _: answer(200, {"dry_run": True, "directories": ["/w/v1"]})
+        self.assertEqual(self.do(gateway.url, lambda c: c.collect_versions("p", dry_run=True)), ["/w/v1"])
+        self.assertEqual(gateway.requests[-1].json, {"dry_run": True})
+
     def test_waiting_for_an_update_ends_when_the_time_is_over_and_names_the_phase(self):
         gateway = self.serve(lambda request, _: answer(200, {**UPDATE, "state": "running", "phase": "loading"}))
         failure = self.raises(weighlock.TimedOut, gateway.url, lambda c: c.wait_update("p", "u1", wait=0.2))

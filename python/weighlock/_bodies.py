@@ -97,3 +97,15 @@ def update_body(
     optional = {"path": path, "lineage": lineage, "deadline_s": deadline, "policy": dict(policy) if policy else None}
     body.update({name: value for name, value in optional.items() if value is not None})
     return body
+
+
+def rollback_body(
+    to: int | None, lineage: int | None, deadline: float | None, policy: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    for name, number in (("to", to), ("lineage", lineage)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+            raise mistake(f"{name}: must be a whole number, not {number!r}", name)
+    if lineage is not None and to is None:
+        raise mistake("lineage: it says of which run to= is, and there is no to=", "lineage")
+    optional = {"to": to, "lineage": lineage, "deadline_s": deadline, "policy": dict(policy) if policy else None}
+    return {name: value for name, value in optional.items() if value is not None}

@@ -17,7 +17,7 @@ from typing import Any, Callable, Generator, Mapping, Sequence, TypeVar, Union
 from . import values
 from .errors import ApiError, BadAnswer, ConnectionLost, TimedOut, TransportError, Unavailable, Unreachable
 from .errors import UpdateFailed, api_error, mistake
-from .values import Pair, Readiness, RemovedPair, Update, UpdateResult, Worker
+from .values import Pair, Readiness, RemovedPair, StoredVersions, Update, UpdateResult, Worker
 
 T = TypeVar("T")
 
@@ -183,9 +183,13 @@ def wait_committed(name: str, version: int, wait: float) -> Flow[Pair]:
 # --- updates
 
 
-def start_update(target_pair: str, body: Mapping[str, Any], key: str | None) -> Flow[Update]:
+START = "/updates"
+ROLLBACK = ":rollback"  # an update, too, but one that saves nothing
+
+
+def start_update(target_pair: str, body: Mapping[str, Any], key: str | None, target: str = START) -> Flow[Update]:
     headers = {"Idempotency-Key": key or secrets.token_hex(16)}
-    call = Call("POST", _pair_target(target_pair, "/updates"), body, headers)
+    call = Call("POST", _pair_target(target_pair, target), body, headers)
     for attempt in range(_START_TRIES):
         try:
             return values.read_update((yield from ask(call)))
@@ -238,10 +242,16 @@ def wait_update(of: str, update_id: str, wait: float, seen: Callable[[Update], N
 
 
 def run_update(
-    of: str, body: Mapping[str, Any], key: str | None, wait: float, seen: Callable[[Update], None] | None, strict: bool
+    of: str,
+    body: Mapping[str, Any],
+    key: str | None,
+    wait: float,
+    seen: Callable[[Update], None] | None,
+    strict: bool,
+    target: str = START,
 ) -> Flow[Update]:
     """Starts an update and waits for its end. With `strict` one that isn't committed is `UpdateFailed`."""
-    started: Update = yield from start_update(of, body, key)
+    started: Update = yield from start_update(of, body, key, target)
     ended: Update = started if not started.running else (yield from wait_update(of, started.id, wait, seen))
     if strict and not ended.committed:
         raise update_failed(ended)
@@ -266,9 +276,17 @@ def add_worker(of: str, worker: Mapping[str, Any], patience: float) -> Flow[Pair
     return values.read_pair((yield from ask(call)))
 
 
-def remove_worker(of: str, worker_id: str, patience: float) -> Flow[Pair]:
-    call = Call("POST", _pair_target(of, f"/workers/{segment(worker_id)}:remove"), patience=patience)
-    return values.read_pair((yield from ask(call)))
+def _change(of: str, worker_id: str, verb: str, reason: str | None, patience: float) -> Call:
+    body = {} if reason is None else {"reason": reason}
+    return Call("POST", _pair_target(of, f"/workers/{segment(worker_id)}:{verb}"), body, patience=patience)
+
+
+def remove_worker(of: str, worker_id: str, reason: str | None, patience: float) -> Flow[Pair]:
+    return values.read_pair((yield from ask(_change(of, worker_id, "remove", reason, patience))))
+
+
+def change_worker(of: str, worker_id: str, verb: str, reason: str | None, patience: float) -> Flow[Worker]:
+    return values.read_changed_worker((yield from ask(_change(of, worker_id, verb, reason, patience))))
 
 
 def worker_ready(of: str, worker_id: str) -> Flow[Readiness]:
@@ -279,6 +297,24 @@ def worker_ready(of: str, worker_id: str) -> Flow[Readiness]:
         if isinstance(body, dict) and "ready" in body:
             return values.read_readiness(body)
     raise refusal(call, answer) if answer.status >= 400 else BadAnswer(f"{call.name}: HTTP {answer.status}")
+
+
+# --- stored versions
+
+
+def versions(of: str) -> Flow[StoredVersions]:
+    return values.read_versions((yield from ask(Call("GET", _pair_target(of, "/versions")))))
+
+
+def verify_version(of: str, version: int, patience: float) -> Flow[str | None]:
+    call = Call("POST", _pair_target(of, f"/versions/{version}:verify"), patience=patience)
+    return values.Members((yield from ask(call)), f"the answer to {call.name}").text_or_none("digest")
+
+
+def collect_versions(of: str, dry_run: bool) -> Flow[list[str]]:
+    call = Call("POST", _pair_target(of, "/versions:collect"), {"dry_run": dry_run})
+    answer = values.Members((yield from ask(call)), f"the answer to {call.name}")
+    return [str(one) for one in answer.list("directories")]
 
 
 # --- the gateway itself

@@ -22,7 +22,7 @@ from ._keys import find_key
 from ._wire import ResponseReader, parse_url
 from .client import CHANGE_PATIENCE_S, DEFAULT_URL, cut_text, encode_call, reason_of, unreachable_text
 from .errors import ConnectionLost, TimedOut, TransportError, Unreachable
-from .values import Event, Lora, Pair, Readiness, RemovedPair, Update, Worker
+from .values import Event, Lora, Pair, Readiness, RemovedPair, StoredVersions, Update, Worker
 
 T = TypeVar("T")
 
@@ -123,6 +123,38 @@ class AsyncClient:
         body = _bodies.update_body(version, path, lineage, deadline, policy)
         return await self._run(_flows.start_update(pair, body, idempotency_key))
 
+    async def rollback(
+        self,
+        pair: str,
+        to: int | None = None,
+        *,
+        lineage: int | None = None,
+        deadline: float | None = None,
+        policy: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        wait: float = 600.0,
+        on_phase: Callable[[Update], None] | None = None,
+        raise_on_error: bool = True,
+    ) -> Update:
+        """See `Client.rollback`."""
+        body = _bodies.rollback_body(to, lineage, deadline, policy)
+        flow = _flows.run_update(pair, body, idempotency_key, wait, on_phase, raise_on_error, _flows.ROLLBACK)
+        return await self._run(flow)
+
+    async def start_rollback(
+        self,
+        pair: str,
+        to: int | None = None,
+        *,
+        lineage: int | None = None,
+        deadline: float | None = None,
+        policy: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Update:
+        """See `Client.start_rollback`."""
+        body = _bodies.rollback_body(to, lineage, deadline, policy)
+        return await self._run(_flows.start_update(pair, body, idempotency_key, _flows.ROLLBACK))
+
     async def wait_update(
         self, pair: str, update_id: str, wait: float = 600.0, on_phase: Callable[[Update], None] | None = None
     ) -> Update:
@@ -151,13 +183,39 @@ class AsyncClient:
         """See `Client.add_worker`."""
         return await self._run(_flows.add_worker(pair, _bodies.worker_body(worker), CHANGE_PATIENCE_S))
 
-    async def remove_worker(self, pair: str, worker: str) -> Pair:
+    async def remove_worker(self, pair: str, worker: str, reason: str | None = None) -> Pair:
         """See `Client.remove_worker`."""
-        return await self._run(_flows.remove_worker(pair, worker, CHANGE_PATIENCE_S))
+        return await self._run(_flows.remove_worker(pair, worker, reason, CHANGE_PATIENCE_S))
+
+    async def drain_worker(self, pair: str, worker: str, reason: str | None = None) -> Worker:
+        """See `Client.drain_worker`."""
+        return await self._run(_flows.change_worker(pair, worker, "drain", reason, CHANGE_PATIENCE_S))
+
+    async def quarantine_worker(self, pair: str, worker: str, reason: str | None = None) -> Worker:
+        """See `Client.quarantine_worker`."""
+        return await self._run(_flows.change_worker(pair, worker, "quarantine", reason, CHANGE_PATIENCE_S))
+
+    async def release_worker(self, pair: str, worker: str, reason: str | None = None) -> Worker:
+        """See `Client.release_worker`."""
+        return await self._run(_flows.change_worker(pair, worker, "release", reason, CHANGE_PATIENCE_S))
 
     async def worker_ready(self, pair: str, worker: str) -> Readiness:
         """See `Client.worker_ready`."""
         return await self._run(_flows.worker_ready(pair, worker))
+
+    # --- stored versions
+
+    async def versions(self, pair: str) -> StoredVersions:
+        """See `Client.versions`."""
+        return await self._run(_flows.versions(pair))
+
+    async def verify_version(self, pair: str, version: int) -> str | None:
+        """See `Client.verify_version`."""
+        return await self._run(_flows.verify_version(pair, version, CHANGE_PATIENCE_S))
+
+    async def collect_versions(self, pair: str, *, dry_run: bool = False) -> list[str]:
+        """See `Client.collect_versions`."""
+        return await self._run(_flows.collect_versions(pair, dry_run))
 
     # --- the gateway
 

@@ -19,7 +19,7 @@ from ._flows import Answer, Call, Flow, Sleep
 from ._keys import Key, find_key
 from ._wire import Address, ResponseReader, encode_request, parse_url
 from .errors import ConnectionLost, TimedOut, TransportError, Unreachable
-from .values import Event, Lora, Pair, Readiness, RemovedPair, Update, Worker
+from .values import Event, Lora, Pair, Readiness, RemovedPair, StoredVersions, Update, Worker
 
 T = TypeVar("T")
 
@@ -147,6 +147,45 @@ class Client:
         body = _bodies.update_body(version, path, lineage, deadline, policy)
         return self._run(_flows.start_update(pair, body, idempotency_key))
 
+    def rollback(
+        self,
+        pair: str,
+        to: int | None = None,
+        *,
+        lineage: int | None = None,
+        deadline: float | None = None,
+        policy: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        wait: float = 600.0,
+        on_phase: Callable[[Update], None] | None = None,
+        raise_on_error: bool = True,
+    ) -> Update:
+        """Brings the pair's workers back to a version that was committed before, and returns when that has ended.
+
+        to:      its number, of those in `versions`; None: the newest that was committed before the present one.
+        lineage: of which run `to` is, if several have that number.
+
+        The rest, and what is raised, as for `update`. Nothing is saved, the version is verified before any worker is
+        paused, and numbers that were committed stay used: the next version must be above `versions(pair).highest`.
+        """
+        body = _bodies.rollback_body(to, lineage, deadline, policy)
+        flow = _flows.run_update(pair, body, idempotency_key, wait, on_phase, raise_on_error, _flows.ROLLBACK)
+        return self._run(flow)
+
+    def start_rollback(
+        self,
+        pair: str,
+        to: int | None = None,
+        *,
+        lineage: int | None = None,
+        deadline: float | None = None,
+        policy: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Update:
+        """Starts a rollback and returns at once; arguments as for `rollback`."""
+        body = _bodies.rollback_body(to, lineage, deadline, policy)
+        return self._run(_flows.start_update(pair, body, idempotency_key, _flows.ROLLBACK))
+
     def wait_update(
         self, pair: str, update_id: str, wait: float = 600.0, on_phase: Callable[[Update], None] | None = None
     ) -> Update:
@@ -175,13 +214,40 @@ class Client:
         """A worker more. It gets the weights with the next update, or before."""
         return self._run(_flows.add_worker(pair, _bodies.worker_body(worker), CHANGE_PATIENCE_S))
 
-    def remove_worker(self, pair: str, worker: str) -> Pair:
-        """A worker less, by its id or URL."""
-        return self._run(_flows.remove_worker(pair, worker, CHANGE_PATIENCE_S))
+    def remove_worker(self, pair: str, worker: str, reason: str | None = None) -> Pair:
+        """A worker less, by its id or URL. `reason` is for people who look later."""
+        return self._run(_flows.remove_worker(pair, worker, reason, CHANGE_PATIENCE_S))
+
+    def drain_worker(self, pair: str, worker: str, reason: str | None = None) -> Worker:
+        """It leaves the updates and goes on serving what it holds, until it is released or removed."""
+        return self._run(_flows.change_worker(pair, worker, "drain", reason, CHANGE_PATIENCE_S))
+
+    def quarantine_worker(self, pair: str, worker: str, reason: str | None = None) -> Worker:
+        """It is held paused until it is released."""
+        return self._run(_flows.change_worker(pair, worker, "quarantine", reason, CHANGE_PATIENCE_S))
+
+    def release_worker(self, pair: str, worker: str, reason: str | None = None) -> Worker:
+        """Whatever held it back is over: it is brought to the committed version, then it serves."""
+        return self._run(_flows.change_worker(pair, worker, "release", reason, CHANGE_PATIENCE_S))
 
     def worker_ready(self, pair: str, worker: str) -> Readiness:
         """Whether a worker, by its id or URL, may get traffic now. The worker itself is asked."""
         return self._run(_flows.worker_ready(pair, worker))
+
+    # --- stored versions
+
+    def versions(self, pair: str) -> StoredVersions:
+        """What is stored of a pair, and who needs it."""
+        return self._run(_flows.versions(pair))
+
+    def verify_version(self, pair: str, version: int) -> str | None:
+        """Reads a stored version again; its digest, or None where there is none and only names, sizes and headers
+        could be compared. `Conflict` when its bytes were changed."""
+        return self._run(_flows.verify_version(pair, version, CHANGE_PATIENCE_S))
+
+    def collect_versions(self, pair: str, *, dry_run: bool = False) -> list[str]:
+        """Deletes what nobody needs, or only tells what that is; the directories."""
+        return self._run(_flows.collect_versions(pair, dry_run))
 
     # --- the gateway
 

@@ -173,6 +173,42 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """One version on storage.
+
+    state:       `committed`, `superseded`, `withdrawn` (the pair was rolled back from it) or `rolled_back` (its update
+                 was undone).
+    handed_over: its directory is another's, and is never deleted.
+    digest:      None while it isn't known.
+    leases:      who needs it: `committed`, `last good`, a worker's URL, an update's id and so on.
+    removable:   retention deletes it at the end of the next update.
+    """
+
+    lineage: int
+    version: int
+    directory: str
+    state: str
+    handed_over: bool
+    digest: str | None
+    bytes: int | None
+    leases: Sequence[str]
+    removable: bool
+    raw: Json = _raw()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersions:
+    """What is stored of a pair, newest first. `last_good` is what workers are healed with; the next version must be above
+    `highest`. Each is None where there is none."""
+
+    items: Sequence[StoredVersion]
+    committed: int | None
+    last_good: int | None
+    highest: int | None
+    raw: Json = _raw()
+
+
+@dataclass(frozen=True, slots=True)
 class RemovedPair:
     """A pair that is gone; `abandoned` are the workers that couldn't be brought back to service, by URL."""
 
@@ -358,6 +394,40 @@ def _read_lora(m: Members) -> Lora | None:
         return None
     one = m.members("lora")
     return Lora(one.text("name"), one.whole("keep"))
+
+
+def read_versions(value: object) -> StoredVersions:
+    m = Members(value, "stored versions")
+
+    def number(name: str) -> int | None:
+        return None if m.raw.get(name) is None else m.members(name).whole("version")
+
+    return StoredVersions(
+        items=[_read_stored(Members(one, "a stored version")) for one in m.list("items")],
+        committed=number("committed"),
+        last_good=number("last_good"),
+        highest=number("highest"),
+        raw=m.raw,
+    )
+
+
+def _read_stored(m: Members) -> StoredVersion:
+    return StoredVersion(
+        lineage=m.whole("lineage"),
+        version=m.whole("version"),
+        directory=m.text("directory"),
+        state=m.text("state"),
+        handed_over=m.flag("handed_over"),
+        digest=m.text_or_none("digest"),
+        bytes=m.whole_or_none("bytes"),
+        leases=[str(one) for one in m.list("leases")],
+        removable=m.flag("removable"),
+        raw=m.raw,
+    )
+
+
+def read_changed_worker(value: object) -> Worker:
+    return read_worker(Members(value, "a changed worker").raw.get("worker"))
 
 
 def read_removed(value: object) -> RemovedPair:

@@ -65,13 +65,18 @@ def table(rows):
     return "\n".join(lines)
 
 
-def alternate(arguments, measure):
-    """{"ours": [...], "peer": [...]}: A B A B."""
-    out = {gateway: [] for gateway in arguments.gateways}
+def alternate(arguments, measures):
+    """Rounds by what was measured, A B A B: `measures` has a list of functions for each gateway. The first of them is
+    kept under the gateway's name, another one under "gateway: its name"."""
+    if callable(measures):
+        measures = {gateway: [measures] for gateway in ("ours", "peer")}
+    out = {}
     for turn in range(arguments.rounds):
         for gateway in arguments.gateways:
-            print(f"  {measure.__name__} {gateway}, round {turn + 1} of {arguments.rounds}", file=sys.stderr)
-            out[gateway].append(measure(gateway))
+            for measure in measures[gateway]:
+                print(f"  {measure.__name__} {gateway}, round {turn + 1} of {arguments.rounds}", file=sys.stderr)
+                name = gateway if measure is measures[gateway][0] else f"{gateway}: {measure.__name__}"
+                out.setdefault(name, []).append(measure(gateway))
     return out
 
 
@@ -81,12 +86,19 @@ def gathered(rounds, name):
 
 def measure_update(arguments):
     for workers in arguments.workers:
-        def update(gateway, n=workers):
-            count = arguments.updates or (10 if n <= FEW else 5)
-            return scenarios.updates(arguments, gateway, n, count, scenarios.TRUSTING)
+        def count_of(n):
+            return arguments.updates or (10 if n <= FEW else 5)
 
-        runs = alternate(arguments, update)
+        def update(gateway, n=workers):
+            return scenarios.updates(arguments, gateway, n, count_of(n), scenarios.TRUSTING)
+
+        def update_alike(gateway, n=workers):
+            return scenarios.updates(arguments, gateway, n, count_of(n), scenarios.LIKE_THE_PEER)
+
+        runs = alternate(arguments, {"ours": [update, update_alike], "peer": [update]})
+        alike = runs.pop("ours: update_alike")
         arguments.raw[f"update {workers}"] = runs
+        arguments.raw[f"update, the trainer pauses {workers}"] = alike
         peer = runs.get("peer", [])
         at = f", N = {workers}"
         pauses = {FEW: 5, MANY: 80}
@@ -96,8 +108,10 @@ def measure_update(arguments):
             return gathered(ours, name), gathered(peer, name)
         yield Figure("CPU per worker call, cold" + at, "ms", *both("cpu_per_call_ms"), 0.1, True,
                      "the kernel's TCP; at small N the fsyncs of journal and store")
-        yield Figure("CPU per update, call + success" + at, "ms", *both("cpu_ms"), 0.25, True,
-                     "seven calls where the peer makes one; 6 ms of fsyncs for any N")
+        yield Figure("CPU per update, call + success, we pause" + at, "ms", *both("cpu_ms"), 0.25, True,
+                     "seven requests where the peer makes one; fsyncs for any N")
+        yield Figure("CPU per update, call + success, the trainer pauses" + at, "ms", gathered(alike, "cpu_ms"),
+                     gathered(peer, "cpu_ms"), 0.25, True, "five requests where the peer makes one; fsyncs for any N")
         yield Figure("pause beyond the slowest worker" + at, "ms", *both("pause_ms"), pauses.get(workers), False,
                      "CPU of pause and load calls, two journal groups")
         yield Figure("fsyncs per update" + at, "fsyncs", gathered(ours, "fsyncs"), [], 8, False,

@@ -9,6 +9,7 @@ from processes import Http, KEY, Lab, memory_mib
 
 SAVE_MS, LOAD_MS = 300, 200
 TRUSTING = {"evidence": "acknowledged"}  # call and success: what the peer has
+LIKE_THE_PEER = {"evidence": "acknowledged", "pause": "caller"}  # and the trainer pauses and continues, as with the peer
 
 
 class NotOk(Exception):

@@ -168,14 +168,82 @@ Result<Update> Client::start_update(const std::string& pair, const UpdateRequest
   if (!request.path.empty()) body["path"] = request.path;
   if (!request.policy.empty()) body["policy"] = request.policy;
   if (request.lineage) body["lineage"] = *request.lineage;
-  const json::value value(std::move(body));
-  const std::string key = request.idempotency_key.empty() ? draw_key() : request.idempotency_key;
+  return start(pair_target(pair) + "/updates", std::move(body), request.idempotency_key);
+}
+
+Result<Update> Client::roll_back(const std::string& pair, const RollbackRequest& request) {
+  json::object body;
+  if (request.to) body["to"] = *request.to;
+  if (request.lineage) body["lineage"] = *request.lineage;
+  if (!request.policy.empty()) body["policy"] = request.policy;
+  return start(pair_target(pair) + ":rollback", std::move(body), request.idempotency_key);
+}
+
+Result<Update> Client::start(const std::string& target, const json::value& body, const std::string& asked_key) {
+  const std::string key = asked_key.empty() ? draw_key() : asked_key;
   for (int attempt = 1;; ++attempt) {
-    Result<json::value> answer = call("POST", pair_target(pair) + "/updates", &value, {{"Idempotency-Key", key}});
+    Result<json::value> answer = call("POST", target, &body, {{"Idempotency-Key", key}});
     const bool again = !answer && attempt < kStartTries && worth_another_try(answer.error());
     if (!again) return read_one(std::move(answer), read_update);
     std::this_thread::sleep_for(kPollLast);
   }
+}
+
+Result<ChangedWorker> Client::add_worker(const std::string& pair, const json::object& worker) {
+  const json::value body(worker);
+  return read_one(call("POST", pair_target(pair) + "/workers:add", &body), read_changed_worker);
+}
+
+Result<ChangedWorker> Client::change_worker(const std::string& pair, const std::string& worker, const char* verb,
+                                            const std::string& reason) {
+  json::object body;
+  if (!reason.empty()) body["reason"] = reason;
+  const json::value value(std::move(body));
+  const std::string target = fmt::format("{}/workers/{}:{}", pair_target(pair), escape_segment(worker), verb);
+  return read_one(call("POST", target, &value), read_changed_worker);
+}
+
+Result<ChangedWorker> Client::remove_worker(const std::string& pair, const std::string& worker,
+                                            const std::string& reason) {
+  return change_worker(pair, worker, "remove", reason);
+}
+
+Result<ChangedWorker> Client::drain_worker(const std::string& pair, const std::string& worker,
+                                           const std::string& reason) {
+  return change_worker(pair, worker, "drain", reason);
+}
+
+Result<ChangedWorker> Client::quarantine_worker(const std::string& pair, const std::string& worker,
+                                                const std::string& reason) {
+  return change_worker(pair, worker, "quarantine", reason);
+}
+
+Result<ChangedWorker> Client::release_worker(const std::string& pair, const std::string& worker,
+                                             const std::string& reason) {
+  return change_worker(pair, worker, "release", reason);
+}
+
+Result<Versions> Client::versions(const std::string& pair) {
+  return read_one(call("GET", pair_target(pair) + "/versions", nullptr), read_versions);
+}
+
+Result<json::value> Client::verify_version(const std::string& pair, std::int64_t version) {
+  return call("POST", fmt::format("{}/versions/{}:verify", pair_target(pair), version), nullptr);
+}
+
+Result<std::vector<std::string>> Client::collect_versions(const std::string& pair, bool dry_run) {
+  const json::value body(json::object{{"dry_run", dry_run}});
+  const std::string target = pair_target(pair) + "/versions:collect";
+  Result<json::value> answer = call("POST", target, &body);
+  if (!answer) return std::move(answer).error();
+  const json::value* directories = find(*answer, "directories");
+  if (!directories || !directories->is_array())
+    return Error{ErrorCode::bad_answer, fmt::format("POST {}: the answer lacks 'directories'", target)};
+  std::vector<std::string> out;
+  for (const json::value& one : directories->get_array()) {
+    if (one.is_string()) out.emplace_back(std::string_view(one.get_string()));
+  }
+  return out;
 }
 
 Result<Update> Client::update(const std::string& pair, const std::string& id) {

@@ -32,6 +32,13 @@ struct UpdateRequest {
   std::string idempotency_key;          // "" = a new one is drawn
 };
 
+struct RollbackRequest {
+  std::optional<std::int64_t> to;       // none = the newest version that was committed before the present one
+  std::optional<std::int64_t> lineage;  // of which run `to` is, if several have that number
+  json::object policy;                  // empty = the pair's
+  std::string idempotency_key;          // "" = a new one is drawn
+};
+
 class Client {
  public:
   explicit Client(Settings settings);
@@ -49,10 +56,35 @@ class Client {
   Result<std::vector<json::value>> workers_raw(const std::string& pair);
 
   Result<Update> start_update(const std::string& pair, const UpdateRequest& request);
+  // An update of its own that saves nothing: back to a version that was committed before.
+  Result<Update> roll_back(const std::string& pair, const RollbackRequest& request = {});
   Result<Update> update(const std::string& pair, const std::string& id);
   // Newest first, at most `most`.
   Result<std::vector<Update>> updates(const std::string& pair, std::size_t most);
   Result<Update> cancel_update(const std::string& pair, const std::string& id);
+
+  // `worker`: {"url", "dialect"?, "admin_key"?, "api_key"?}, as in `put_pair`. It is brought to the committed version
+  // before it counts as ready.
+  Result<ChangedWorker> add_worker(const std::string& pair, const json::object& worker);
+  // `worker` is an id or a URL of the pair's list. `reason`: for people who look at it later.
+  Result<ChangedWorker> remove_worker(const std::string& pair, const std::string& worker,
+                                      const std::string& reason = "");
+  // It leaves the updates and goes on serving what it holds.
+  Result<ChangedWorker> drain_worker(const std::string& pair, const std::string& worker,
+                                     const std::string& reason = "");
+  // It is held paused until it is released.
+  Result<ChangedWorker> quarantine_worker(const std::string& pair, const std::string& worker,
+                                          const std::string& reason = "");
+  // Whatever held it back is over: it is brought to the committed version again.
+  Result<ChangedWorker> release_worker(const std::string& pair, const std::string& worker,
+                                       const std::string& reason = "");
+
+  // What is stored, and who needs it.
+  Result<Versions> versions(const std::string& pair);
+  // Reads the stored version again, every byte where there is a digest. Takes as long as the storage does.
+  Result<json::value> verify_version(const std::string& pair, std::int64_t version);
+  // Deletes what nobody needs, or tells what that is; gives the directories.
+  Result<std::vector<std::string>> collect_versions(const std::string& pair, bool dry_run);
 
   // Asks until the update has ended or `wait` is over, then `timed_out`. `seen` gets every reading, the last one too. A
   // gateway that is away for up to kAwayMax (it restarts) is waited for.
@@ -65,6 +97,10 @@ class Client {
                            std::vector<HttpHeader> headers = {});
 
  private:
+  Result<Update> start(const std::string& target, const json::value& body, const std::string& key);
+  Result<ChangedWorker> change_worker(const std::string& pair, const std::string& worker, const char* verb,
+                                      const std::string& reason);
+
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };

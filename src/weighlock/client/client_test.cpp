@@ -133,6 +133,74 @@ TEST_F(ClientCalls, waiting_too_long_is_timed_out_and_names_the_phase) {
   EXPECT_NE(update.error().message.find("phase: loading"), std::string::npos);
 }
 
+const char* const kChanged =
+    R"({"name":"a","lineage":1,"committed":2,"workers":{"total":2,"ready":1,"quarantined":1},
+        "worker":{"id":"w:1","url":"http://w:1","dialect":"sglang","state":"quarantined","version":null,
+                  "cause":{"code":"operator_hold","message":"disk swap","since":"2026-01-01T00:00:00Z"}}})";
+
+TEST_F(ClientCalls, a_rollback_is_an_update_under_a_key_and_sent_again_like_one) {
+  gateway_.script("POST /v1/pairs/a:rollback",
+                  {HttpResponse{0, {}, ""}, HttpResponse{202, {}, update_body("running", "queued")}});
+  RollbackRequest request;
+  request.to = 2;
+  request.lineage = 1;
+  const Result<Update> update = client_.roll_back("a", request);
+  ASSERT_TRUE(update) << update.error().text();
+  const std::vector<HttpRequest> requests = gateway_.requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[1].body, R"({"to":2,"lineage":1})");
+  EXPECT_EQ(header(requests[0].headers, "idempotency-key"), header(requests[1].headers, "idempotency-key"));
+  gateway_.script("POST /v1/pairs/a:rollback", 409, R"({"code":"conflict","detail":"stored: v2"})");
+  EXPECT_EQ(client_.roll_back("a").error().code, ErrorCode::conflict);
+  EXPECT_EQ(gateway_.requests().back().body, "{}");
+}
+
+TEST_F(ClientCalls, a_worker_is_changed_by_its_url_or_id_with_a_reason_and_only_once) {
+  gateway_.script("POST /v1/pairs/a/workers/http%3A%2F%2Fw%3A1:quarantine", 200, kChanged);
+  const Result<ChangedWorker> changed = client_.quarantine_worker("a", "http://w:1", "disk swap");
+  ASSERT_TRUE(changed) << changed.error().text();
+  EXPECT_EQ(changed->worker->cause->message, "disk swap");
+  EXPECT_EQ(changed->pair.workers_quarantined, 1);
+  EXPECT_EQ(gateway_.requests().back().body, R"({"reason":"disk swap"})");
+  for (const char* verb : {"remove", "drain", "release"})
+    gateway_.script(std::string("POST /v1/pairs/a/workers/w%3A1:") + verb, 200,
+                    R"({"name":"a","worker":null,"workers":{}})");
+  EXPECT_FALSE(client_.remove_worker("a", "w:1")->worker);
+  EXPECT_TRUE(client_.drain_worker("a", "w:1"));
+  EXPECT_TRUE(client_.release_worker("a", "w:1"));
+  EXPECT_EQ(gateway_.requests().back().body, "{}");
+  gateway_.script("POST /v1/pairs/a/workers:add", 0, "");
+  const std::size_t before = gateway_.requests().size();
+  EXPECT_FALSE(client_.add_worker("a", {{"url", "http://w:2"}}));
+  EXPECT_EQ(gateway_.requests().size(), before + 1) << "nobody knows whether it was added";
+}
+
+TEST_F(ClientCalls, stored_versions_are_read_with_who_needs_them) {
+  gateway_.script("GET /v1/pairs/a/versions", 200,
+                  R"({"items":[{"lineage":1,"version":2,"directory":"/w/v2","state":"committed","handed_over":false,
+                      "digest":null,"bytes":12,"leases":["committed","http://w:1"],"removable":false}],"next":null,
+                      "committed":{"lineage":1,"version":2,"directory":"/w/v2"},"last_good":null,
+                      "highest":{"lineage":1,"version":3,"directory":"/w/v3"}})");
+  const Result<Versions> versions = client_.versions("a");
+  ASSERT_TRUE(versions) << versions.error().text();
+  ASSERT_EQ(versions->items.size(), 1u);
+  EXPECT_EQ(versions->items[0].leases.size(), 2u);
+  EXPECT_EQ(versions->items[0].bytes, 12);
+  EXPECT_EQ(versions->committed, 2);
+  EXPECT_FALSE(versions->last_good);
+  EXPECT_EQ(versions->highest, 3);
+  gateway_.script("GET /v1/pairs/a/versions", 200, R"({"items":[{"lineage":1}]})");
+  EXPECT_EQ(client_.versions("a").error().code, ErrorCode::bad_answer);
+}
+
+TEST_F(ClientCalls, stored_versions_are_verified_and_collected) {
+  gateway_.script("POST /v1/pairs/a/versions/2:verify", 200, R"({"ok":true,"digest":"d"})");
+  EXPECT_EQ(find_string(*client_.verify_version("a", 2), "digest"), "d");
+  gateway_.script("POST /v1/pairs/a/versions:collect", 200, R"({"dry_run":true,"directories":["/w/v1"]})");
+  EXPECT_EQ(*client_.collect_versions("a", true), std::vector<std::string>{"/w/v1"});
+  EXPECT_EQ(gateway_.requests().back().body, R"({"dry_run":true})");
+}
+
 TEST(Client, nobody_there_is_unreachable_and_says_what_to_start) {
   std::string url;
   {

@@ -92,6 +92,54 @@ Result<Update> read_update(const json::value& value) {
   return update;
 }
 
+Result<Versions> read_versions(const json::value& value) {
+  Versions out;
+  const json::array* items = array_member(value, "items");
+  if (!items) return missing("stored versions", "items");
+  for (const json::value& item : *items) {
+    StoredVersion one;
+    const std::optional<std::int64_t> version = find_int(item, "version");
+    if (!version) return missing("a stored version", "version");
+    one.version = *version;
+    one.lineage = find_int(item, "lineage").value_or(0);
+    one.directory = text_or_empty(item, "directory");
+    one.state = text_or_empty(item, "state");
+    one.handed_over = find_bool(item, "handed_over").value_or(false);
+    one.digest = text_or_empty(item, "digest");
+    one.bytes = find_int(item, "bytes");
+    one.removable = find_bool(item, "removable").value_or(false);
+    if (const json::array* leases = array_member(item, "leases")) {
+      for (const json::value& who : *leases) {
+        if (who.is_string()) one.leases.emplace_back(std::string_view(who.get_string()));
+      }
+    }
+    out.items.push_back(std::move(one));
+  }
+  const auto number = [&](std::string_view key) -> std::optional<std::int64_t> {
+    const json::value* version = find(value, key);
+    return version ? find_int(*version, "version") : std::nullopt;
+  };
+  out.committed = number("committed");
+  out.last_good = number("last_good");
+  out.highest = number("highest");
+  out.raw = value;
+  return out;
+}
+
+Result<ChangedWorker> read_changed_worker(const json::value& value) {
+  Result<Pair> pair = read_pair(value);
+  if (!pair) return std::move(pair).error();
+  ChangedWorker out;
+  out.pair = *std::move(pair);
+  out.raw = value;
+  const json::value* worker = find(value, "worker");
+  if (!worker || worker->is_null()) return out;
+  Result<Worker> read = read_worker(*worker);
+  if (!read) return std::move(read).error();
+  out.worker = *std::move(read);
+  return out;
+}
+
 Result<Pair> read_pair(const json::value& value) {
   Pair pair;
   pair.name = text_or_empty(value, "name");

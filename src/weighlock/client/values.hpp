@@ -75,6 +75,36 @@ struct Pair {
   json::value raw;
 };
 
+// One version on storage.
+struct StoredVersion {
+  std::int64_t lineage = 0;
+  std::int64_t version = 0;
+  std::string directory;
+  std::string state;         // "committed", "superseded", "withdrawn" (the pair was rolled back from it), "rolled_back"
+  bool handed_over = false;  // its directory is another's, and is never deleted
+  std::string digest;        // "" while it isn't known
+  std::optional<std::int64_t> bytes;
+  std::vector<std::string> leases;  // who needs it: "committed", "last good", a worker's URL, an update's id, ...
+  bool removable = false;           // retention deletes it at the end of the next update
+};
+
+struct Versions {
+  std::vector<StoredVersion> items;  // newest first
+  std::optional<std::int64_t> committed;
+  std::optional<std::int64_t> last_good;  // what workers are healed with
+  std::optional<std::int64_t> highest;    // the next version must be above it
+  json::value raw;
+};
+
+// The pair after one of its workers was added or changed, and that worker; none once it has left.
+struct ChangedWorker {
+  Pair pair;
+  std::optional<Worker> worker;
+  json::value raw;
+};
+
+Result<Versions> read_versions(const json::value& value);
+Result<ChangedWorker> read_changed_worker(const json::value& value);
 Result<Worker> read_worker(const json::value& value);
 Result<Update> read_update(const json::value& value);
 Result<Pair> read_pair(const json::value& value);

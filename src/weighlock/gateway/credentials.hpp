@@ -19,6 +19,7 @@ class CredentialStore {
   explicit CredentialStore(Credentials for_all) : for_all_(std::move(for_all)) {}
 
   void set(const std::string& worker_url, Credentials credentials) { by_worker_[worker_url] = std::move(credentials); }
+  void forget(const std::string& worker_url) { by_worker_.erase(worker_url); }
   // The worker's own, or the gateway's for all.
   const Credentials& of(const std::string& worker_url) const;
 

@@ -117,6 +117,8 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
           waiters,
           *journal,
           read_pool,
+          storage,
+          storage_pool,
           confinement,
           credentials,
           outside,
@@ -136,6 +138,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
   add_meta_routes(router, api);
   add_pair_routes(router, api);
   add_update_routes(router, api);
+  add_version_routes(router, api);
   add_worker_routes(router, api);
   add_event_routes(router, api);
   add_health_routes(router, api);

@@ -197,6 +197,7 @@ Result<std::shared_ptr<VersionStorage::Known>> VersionStorage::look_at_stored(co
   const bool has_manifest = !seal.foreign || !seal.save_path.empty();
   InspectOptions options;
   options.allow_layout_change = true;
+  options.is_lora = seal.is_adapter;
   options.wait_visible = Milliseconds(0);  // nobody is writing it
   auto known = std::make_shared<Known>();
   if (has_manifest) {
@@ -234,6 +235,15 @@ Result<std::string> VersionStorage::digest_of_stored(const protocol::Seal& seal,
                  fmt::format("'{}': its bytes have the digest {}, and {} was recorded when it was committed",
                              seal.directory, read->version, wanted)};
   return wanted;
+}
+
+Result<std::string> VersionStorage::verify(const protocol::Seal& seal) {
+  for (const std::string& path : {seal.save_path, seal.directory}) {
+    if (Status inside = confine(path); !inside) return std::move(inside).error();
+  }
+  Result<std::shared_ptr<Known>> looked = look_at_stored(seal);
+  if (!looked) return std::move(looked).error();
+  return digest_of_stored(seal, **looked);
 }
 
 Result<protocol::SealedVersion> VersionStorage::check_stored(const protocol::Seal& seal) {

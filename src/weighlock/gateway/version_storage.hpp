@@ -35,6 +35,9 @@ class VersionStorage {
   Result<std::string> prepare(const protocol::Prepare& prepare);
   Result<protocol::SealedVersion> seal(const protocol::Seal& seal);
   Result<std::string> digest(const std::string& directory);
+  // Whether what was sealed is what it was; gives its digest, "" where nothing is known to compare with. Nothing is
+  // written or remembered. `seal.stored`, and what a seal of it would say.
+  Result<std::string> verify(const protocol::Seal& seal);
   Status discard(const std::string& save_path, const std::string& directory);
   Status mark_latest(const std::string& save_path, const std::string& directory);
 

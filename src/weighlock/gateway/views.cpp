@@ -1,10 +1,12 @@
 #include "weighlock/gateway/views.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/promises.hpp"
 #include "weighlock/gateway/settings.hpp"
+#include "weighlock/protocol/retained.hpp"
 
 namespace weighlock {
 namespace {
@@ -157,6 +159,7 @@ json::object update_view(const ViewContext& context, const Update& update) {
   out["lineage"] = update.version.lineage;
   out["version"] = update.version.version;
   out["attempt"] = update.attempt;
+  out["rollback"] = update.rollback;
   out["state"] = is_terminal(update.state) ? name(update.state) : std::string_view("running");
   out["phase"] =
       is_terminal(update.state) && !update.phases.empty() ? name(update.phases.back().state) : name(update.state);
@@ -168,6 +171,51 @@ json::object update_view(const ViewContext& context, const Update& update) {
   out["error"] = nullptr;
   if (is_terminal(update.state) && update.state != UpdateState::succeeded)
     out["error"] = {{"code", info(ended_code(update)).type}, {"message", ended_text(context.state, update)}};
+  return out;
+}
+
+namespace {
+
+json::value version_view(const std::optional<VersionRef>& version) {
+  if (!version) return nullptr;
+  return {{"lineage", version->lineage}, {"version", version->version}, {"directory", version->directory}};
+}
+
+std::string_view stored_state(const Pair& pair, const StoredVersion& stored) {
+  if (!stored.committed) return "rolled_back";
+  if (pair.committed && pair.committed->same_version(stored.version)) return "committed";
+  return stored.withdrawn ? "withdrawn" : "superseded";
+}
+
+json::value text_or_null(const std::string& text) {
+  return text.empty() ? json::value(nullptr) : json::value(text);
+}
+
+}  // namespace
+
+json::object versions_view(const ViewContext& context, const Pair& pair) {
+  std::set<std::string> removable;
+  for (const StoredVersion& one : removable_versions(context.state, pair)) removable.insert(one.version.directory);
+  json::array items;
+  for (auto it = pair.stored.rbegin(); it != pair.stored.rend(); ++it) {
+    json::array leases;
+    for (const std::string& who : leases_of(context.state, pair, it->version)) leases.push_back(json::string(who));
+    items.push_back(json::object{{"lineage", it->version.lineage},
+                                 {"version", it->version.version},
+                                 {"directory", it->version.directory},
+                                 {"state", stored_state(pair, *it)},
+                                 {"handed_over", it->handed},
+                                 {"digest", text_or_null(it->version.digest)},
+                                 {"bytes", it->bytes == 0 ? json::value(nullptr) : json::value(it->bytes)},
+                                 {"leases", std::move(leases)},
+                                 {"removable", removable.contains(it->version.directory)}});
+  }
+  json::object out;
+  out["items"] = std::move(items);
+  out["next"] = nullptr;
+  out["committed"] = version_view(pair.committed);
+  out["last_good"] = version_view(pair.last_good);
+  out["highest"] = version_view(pair.highest);
   return out;
 }
 

@@ -32,6 +32,8 @@ json::object worker_view(const ViewContext& context, const protocol::Worker& wor
 // LoRA: what one worker serves of the pair's adapter: {"version", "names", "missing", "cause"}.
 json::object adapters_view(const ViewContext& context, const protocol::WorkerAdapters& adapters);
 json::object update_view(const ViewContext& context, const protocol::Update& update);
+// {"items": stored versions, newest first, "next": null, "committed", "last_good", "highest"}.
+json::object versions_view(const ViewContext& context, const protocol::Pair& pair);
 json::object pair_view(const ViewContext& context, const protocol::Pair& pair);
 // {"url": {"verdict", "evidence", "cause"}}: the compatible answer's extra key.
 json::object verdicts_view(const ViewContext& context, const protocol::Update& update);

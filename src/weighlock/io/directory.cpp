@@ -85,7 +85,7 @@ Result<std::vector<std::string>> Directory::list() const {
   return names;
 }
 
-Result<Directory> Directory::make_directory(const std::string& name) {
+Result<Directory> Directory::make_directory(const std::string& name, Durable durable) {
   WEIGHLOCK_CHECK(is_plain_name(name), "a name is one component");
   const int made = files_->make_directory(handle_.descriptor(), name.c_str(), kDirectoryMode);
   if (made < 0) return os_error(fmt::format("make the directory '{}'", path_of(name)), made);
@@ -94,7 +94,7 @@ Result<Directory> Directory::make_directory(const std::string& name) {
   if (Status set = set_mode(*files_, directory->handle_.descriptor(), kDirectoryMode, path_of(name)); !set) {
     return std::move(set).error();
   }
-  if (Status synced = sync(); !synced) return std::move(synced).error();
+  if (Status synced = sync_if(durable); !synced) return std::move(synced).error();
   return directory;
 }
 
@@ -106,43 +106,43 @@ Result<Directory> Directory::ensure_directory(const std::string& name) {
   return made;
 }
 
-Status Directory::write_new_file(const std::string& name, std::string_view content) {
+Status Directory::write_new_file(const std::string& name, std::string_view content, Durable durable) {
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
   const int opened = files_->open_at(handle_.descriptor(), name.c_str(), flags, kFileMode);
   if (opened < 0) return os_error(fmt::format("create '{}'", path_of(name)), opened);
   File file(*files_, opened, path_of(name));
   Status done = set_mode(*files_, opened, kFileMode, path_of(name));
   if (done) done = file.write_all(0, content);
-  if (done) done = file.sync();
+  if (done && durable != Durable::nothing) done = file.sync();
   if (done) done = file.close();
   if (!done) files_->remove(handle_.descriptor(), name.c_str(), false);
   return done;
 }
 
-Status Directory::create_file(const std::string& name, std::string_view content) {
+Status Directory::create_file(const std::string& name, std::string_view content, Durable durable) {
   WEIGHLOCK_CHECK(is_plain_name(name), "a name is one component");
-  if (Status written = write_new_file(name, content); !written) return written;
-  Status synced = sync();
+  if (Status written = write_new_file(name, content, durable); !written) return written;
+  Status synced = sync_if(durable);
   if (!synced) files_->remove(handle_.descriptor(), name.c_str(), false);
   return synced;
 }
 
-Status Directory::replace_file(const std::string& name, std::string_view content) {
+Status Directory::replace_file(const std::string& name, std::string_view content, Durable durable) {
   WEIGHLOCK_CHECK(is_plain_name(name), "a name is one component");
   const std::string temporary = temporary_name();
-  if (Status written = write_new_file(temporary, content); !written) return written;
+  if (Status written = write_new_file(temporary, content, durable); !written) return written;
   const int descriptor = handle_.descriptor();
   if (const int renamed = files_->rename(descriptor, temporary.c_str(), descriptor, name.c_str(), true); renamed < 0) {
     files_->remove(descriptor, temporary.c_str(), false);
     return os_error(fmt::format("rename '{}' to '{}'", path_of(temporary), name), renamed);
   }
-  return sync();
+  return sync_if(durable);
 }
 
 Status Directory::publish_file(const std::string& name, std::string_view content) {
   WEIGHLOCK_CHECK(is_plain_name(name), "a name is one component");
   const std::string temporary = temporary_name();
-  if (Status written = write_new_file(temporary, content); !written) return written;
+  if (Status written = write_new_file(temporary, content, Durable::name); !written) return written;
   const int descriptor = handle_.descriptor();
   const int linked = files_->link(descriptor, temporary.c_str(), name.c_str());
   files_->remove(descriptor, temporary.c_str(), false);
@@ -150,13 +150,20 @@ Status Directory::publish_file(const std::string& name, std::string_view content
   return sync();
 }
 
-Status Directory::rename(const std::string& name, Directory& to, const std::string& new_name) {
+Status Directory::sync_file(const std::string& name) {
+  Result<File> file = open_file(name, Follow::no);
+  if (!file) return std::move(file).error();
+  Status done = file->sync();
+  return done ? file->close() : done;
+}
+
+Status Directory::rename(const std::string& name, Directory& to, const std::string& new_name, Durable durable) {
   WEIGHLOCK_CHECK(is_plain_name(name) && is_plain_name(new_name), "a name is one component");
   const int renamed =
       files_->rename(handle_.descriptor(), name.c_str(), to.handle_.descriptor(), new_name.c_str(), false);
   if (renamed < 0) return os_error(fmt::format("rename '{}' to '{}'", path_of(name), to.path_of(new_name)), renamed);
-  if (Status synced = sync(); !synced) return synced;
-  return to.sync();
+  if (Status synced = sync_if(durable); !synced) return synced;
+  return to.sync_if(durable);
 }
 
 Status Directory::remove_file(const std::string& name) {

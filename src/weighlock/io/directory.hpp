@@ -28,6 +28,14 @@ struct Entry {
   std::uint64_t size = 0;
 };
 
+// What of a change has reached the disk when the call returns. Less than `name` is for what may be lost with the power:
+// a process that dies loses nothing of it.
+enum class Durable {
+  nothing,
+  content,  // that of the file: should its name be found after a power failure, then with this content
+  name,     // that, and the directory
+};
+
 // Whether `name` can be one component of a path: not empty, not "." or "..", without '/' and NUL, at most 255 bytes.
 bool is_plain_name(std::string_view name);
 
@@ -45,24 +53,25 @@ class Directory {
   Result<Entry> look(const std::string& name) const;  // at a link itself; absent isn't an error
   Result<std::vector<std::string>> list() const;      // sorted
 
-  // A new directory with kDirectoryMode whatever the umask; `conflict` when the name is taken.
-  Result<Directory> make_directory(const std::string& name);
+  // A new directory with kDirectoryMode whatever the umask; `conflict` when the name is taken. Its name is durable with
+  // Durable::name only.
+  Result<Directory> make_directory(const std::string& name, Durable durable = Durable::name);
   // The directory, made if it isn't there.
   Result<Directory> ensure_directory(const std::string& name);
 
-  // A new file with kFileMode whatever the umask, written whole, synced and closed, and this directory synced;
-  // `conflict` when the name is taken. After a failure later than that the file is removed again as far as the system
-  // lets us.
-  Status create_file(const std::string& name, std::string_view content);
+  // A new file with kFileMode whatever the umask, written whole and closed, and durable as asked; `conflict` when the
+  // name is taken. After a failure later than that the file is removed again as far as the system lets us.
+  Status create_file(const std::string& name, std::string_view content, Durable durable = Durable::name);
   // The same under a temporary name that no loader globs, then renamed over `name`: a reader sees the old content or
   // the new. After a failure the name has its old content or, if only the directory's sync failed, the new.
-  Status replace_file(const std::string& name, std::string_view content);
-
-  // The same, but `conflict` when the name is taken: of several that try, one gets it, and nobody ever sees a part of
+  Status replace_file(const std::string& name, std::string_view content, Durable durable = Durable::name);
+  // As replace_file, but `conflict` when the name is taken: of several that try, one gets it, and nobody ever sees a part of
   // its content. After a failure the name may be there, whole, if only what follows the link failed.
   Status publish_file(const std::string& name, std::string_view content);
+  Status sync_file(const std::string& name);  // what lies there, whoever wrote it
 
-  Status rename(const std::string& name, Directory& to, const std::string& new_name);  // `conflict` when it is taken
+  // `conflict` when it is taken.
+  Status rename(const std::string& name, Directory& to, const std::string& new_name, Durable durable = Durable::name);
   Status remove_file(const std::string& name);
   // The directory `name` and all in it; links are removed, not followed, and other mounts aren't entered.
   Status remove_tree(const std::string& name);
@@ -72,7 +81,8 @@ class Directory {
 
  private:
   Directory(FileSystem& files, File handle) : files_(&files), handle_(std::move(handle)) {}
-  Status write_new_file(const std::string& name, std::string_view content);
+  Status write_new_file(const std::string& name, std::string_view content, Durable durable);
+  Status sync_if(Durable durable) { return durable == Durable::name ? sync() : Status{}; }
   Status empty_tree(std::size_t depth, dev_t device);
 
   FileSystem* files_;

@@ -274,12 +274,14 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
   } else if (observe(context, worker, *outcome.reading)) {
     worker.earlier.clear();
     note_death(context, update, target, update.version);
-    target.paused = outcome.reading->paused;
-    target.incarnation = worker.incarnation;
+    take_new_process(target, worker, *outcome.reading);
     judge(context, target, Verdict::unknown, CauseCode::restarted, before + "; then a new process answered");
   } else {
     worker.earlier.clear();
-    const bool took_it = context.traits_of(worker).load_sets_label && outcome.reading->label == update.version.label;
+    const bool says_label = context.traits_of(worker).load_sets_label;
+    const bool new_label = outcome.reading->label == update.version.label;
+    target.may_have_loaded = !says_label || new_label;
+    const bool took_it = says_label && new_label && !trusts_answers(update);  // there an answer is the evidence
     if (!took_it) return send_load(context, update, target);
     target.verdict = Verdict::loaded;
     target.unproven = true;
@@ -309,11 +311,14 @@ void on_loaded(Context& context, Update& update, Target& target, const Outcome& 
       if (outcome.code == ErrorCode::checkpoint_missing && traits.missing_directory_harmless &&
           ++target.tries < kDirectoryTries)
         return retry_later(context, update, target);
-      judge(context, target, Verdict::untouched,
+      judge(context, target, target.may_have_loaded ? Verdict::torn : Verdict::untouched,
             outcome.code == ErrorCode::permission_denied ? CauseCode::credentials : CauseCode::load_failed, text);
       break;
     case OutcomeKind::not_sent:
-      lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text);
+      if (target.may_have_loaded)
+        judge(context, target, Verdict::unknown, CauseCode::unreachable, text);
+      else
+        lose_before_load(context, target, Verdict::untouched, CauseCode::unreachable, text);
       break;
     case OutcomeKind::unknown:
       if (outcome.code == ErrorCode::connection_lost && ask_what_it_holds(context, update, target, text)) return;
@@ -372,8 +377,7 @@ void on_verified(Context& context, Update& update, Target& target, const Outcome
   const bool is_new = outcome.reading && observe(context, worker, *outcome.reading);
   if (is_new) {
     note_death(context, update, target, update.version);
-    target.paused = outcome.reading->paused;
-    target.incarnation = worker.incarnation;
+    take_new_process(target, worker, *outcome.reading);
     judge(context, target, Verdict::unknown, CauseCode::restarted,
           "verify: a new process answers; the one that loaded is gone");
   } else if (outcome.ok() && outcome.reading) {

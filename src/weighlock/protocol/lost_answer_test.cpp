@@ -61,6 +61,43 @@ TEST_F(LostAnswerTest, new_label_alone_is_no_proof_and_the_load_is_sent_again) {
   EXPECT_EQ(count(0, K::load), 2);
 }
 
+// The first load may have run: then the engine holds weights that nobody committed, and it is healed.
+TEST_F(LostAnswerTest, refused_second_load_doesnt_make_the_first_one_undone) {
+  connect(2);
+  request(1);
+  Policy all;
+  all.on_failure = OnFailure::rollback_all;
+  script(0, K::load, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost));
+  script(0, K::load, failed(OutcomeKind::untouched, "400 no"));
+  Outcome whole;
+  whole.kind = OutcomeKind::ok;
+  whole.reading = StateReading{"start-1", "2", true, "/models/start"};
+  script(0, K::barrier, whole);
+  Outcome labelled = whole;
+  labelled.evidence = Evidence::spot;
+  labelled.vacuous = true;
+  script(0, K::verify, labelled);
+  engine(0).loaded = "/shared/v2.a2";
+  const UpdateId id = request(2, all);
+  EXPECT_EQ(update(id).state, UpdateState::rolled_back);
+  EXPECT_EQ(engine(0).loaded, "/shared/v1.a1");
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+}
+
+TEST_F(LostAnswerTest, label_is_no_answer_where_only_answers_are_believed) {
+  connect(2);
+  Policy trusting;
+  trusting.evidence = Evidence::acknowledged;
+  script(0, K::load, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost));
+  Outcome whole;
+  whole.kind = OutcomeKind::ok;
+  whole.reading = StateReading{"start-1", "1", true, "/models/start"};
+  script(0, K::barrier, whole);
+  const UpdateId id = request(1, trusting);
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(count(0, K::load), 2);
+}
+
 TEST_F(LostAnswerTest, engine_that_is_gone_is_no_verdict_for_the_others) {
   script(0, K::barrier, failed(OutcomeKind::not_sent, "refused"), -1);
   const UpdateId id = lose(false);

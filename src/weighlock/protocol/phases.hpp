@@ -27,6 +27,7 @@
 #pragma once
 
 #include "weighlock/protocol/context.hpp"
+#include "weighlock/protocol/retained.hpp"
 
 namespace weighlock::protocol {
 
@@ -73,13 +74,21 @@ void first_survey_done(Context& context, Update& update);
 void end_before_pause(Context& context, Update& update, UpdateState state, Error error);
 
 // survey.cpp
+// Reads all workers of the pair of whom this update has no recent reading. Its end is first_survey_done or
+// pausing_survey_done.
 void begin_survey(Context& context, Update& update);
+// The same while engines serve, for those that are READY and in nobody's hands; nothing waits for its end.
+void begin_early_survey(Context& context, Update& update);
+// Whether the pair's versions are saved and sealed so soon that readings made when the save begins are still recent.
+bool sealed_soon(const Pair& pair);
 void read_worker(Context& context, Update& update, Target& target);
 // What to ask a worker to learn its state: a barrier, where earlier calls may still run and one exists.
 Operation next_reading(Context& context, Worker& worker);
 void on_survey_timer(Context& context, Update& update);
 // What an answer of the engine says of the worker; true if it is another incarnation than the one known.
 bool observe(Context& context, Worker& worker, const StateReading& reading);
+// Another process answers for the target: what was read of the one before is void, whose pause it was above all.
+void take_new_process(Target& target, const Worker& worker, const StateReading& reading);
 bool label_is_ours(const Worker& worker, const std::string& label);
 // A label of a load that has not ended; no engine starts with one.
 bool says_loading(const std::string& label);
@@ -166,11 +175,6 @@ void note_digest(Pair& pair, const VersionRef& version);
 // Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
 void release_versions(Context& context, const Update& update);
 void on_collect(Context& context, const CollectVersions& event);
-// What may be deleted now, oldest first; for views too.
-std::vector<StoredVersion> removable_versions(const State& state, const Pair& pair);
-// Who needs a stored version, in words for people ("committed", "last good", a worker's URL, an update's id).
-std::vector<std::string> leases_of(const State& state, const Pair& pair, const VersionRef& version);
-
 // finish.cpp
 // Ends RESUMING or RESTORING when every target is done.
 void finish_if_done(Context& context, Update& update);

@@ -155,6 +155,7 @@ void all_ranks_saved(Context& context, Update& update) {
   if (is_lora(context, update)) return begin_adapter_survey(context, update);
   list_before_pause(context, update);
   seal_when_ready(context, update);
+  if (update.survey_done) begin_early_survey(context, update);
 }
 
 // The same version again: `ok` without touching an engine if its bytes are the committed ones and the quorum serves
@@ -221,6 +222,8 @@ void begin_update(Context& context, Update& update) {
   } else if (pair.last_good && knows_all) {
     update.survey_done = true;
     seal_when_ready(context, update);
+    // Else when the save is done, beside the seal.
+    if (update.save_done || sealed_soon(pair)) begin_early_survey(context, update);
   } else {
     begin_survey(context, update);  // finds the dialects, and the start model to compare with
   }
@@ -228,8 +231,10 @@ void begin_update(Context& context, Update& update) {
 
 void first_survey_done(Context& context, Update& update) {
   if (is_lora(context, update)) return adapter_survey_done(context, update);
-  update.survey_done = true;
-  update.targets.clear();
+  // Who may not serve isn't the update's before the pause, and is read then: until then others look after it.
+  std::erase_if(update.targets,
+                [&](const auto& entry) { return context.worker_of(entry.second).state != WorkerState::ready; });
+  if (std::exchange(update.survey_done, true)) return;  // read beside the save: nothing waited for it
   seal_when_ready(context, update);
 }
 
@@ -318,6 +323,7 @@ void on_sealed(Context& context, const Sealed& event) {
   update->sealed = *event.version;
   if (!update->rollback || !event.version->digest.empty()) update->version.digest = event.version->digest;
   Pair& pair = context.pair_of(*update);
+  pair.prepare_took = context.now() - update->phases.back().began;
   json::object body{{"directory", update->version.directory},
                     {"bytes", event.version->bytes},
                     {"tensors", event.version->tensors},

@@ -86,7 +86,7 @@ void on_checked(Context& context, Update& update, Target& target, const Outcome&
     return send_check(context, update, target);
   }
   if (observe(context, worker, *outcome.reading)) {
-    target.paused = outcome.reading->paused;
+    take_new_process(target, worker, *outcome.reading);
     target.verdict = Verdict::unknown;
     if (target.load_sent) note_death(context, update, target, target.goal.value_or(update.version));
     return quarantine(context, update, target,

@@ -128,9 +128,10 @@ struct Target {
   bool resume_sent = false;
   bool flushed_after = false;  // mode keep: the flush after the resume was sent
   bool load_sent = false;
-  bool asked = false;         // the answer to its load was lost once, and it was asked
-  bool unproven = false;      // ... and showed the new label: only evidence above that counts
-  bool counted_lost = false;  // a member lost before its load was sent leaves the count
+  bool asked = false;            // the answer to its load was lost once, and it was asked
+  bool unproven = false;         // ... and showed the new label: only evidence above that counts
+  bool may_have_loaded = false;  // ... and nothing shows that this load did nothing, whatever the next one says
+  bool counted_lost = false;     // a member lost before its load was sent leaves the count
   std::string incarnation;
   std::string former_label;
   std::optional<VersionRef> former_version;
@@ -146,6 +147,7 @@ struct Target {
   int tries = 0;            // of the present step, where it may be repeated
   bool caught_up = false;   // the one catch-up was tried
   bool reached = false;     // the survey's read was answered
+  Instant read_at;          // when that read began
   bool read_whole = false;  // a brief reading left a doubt: from now on readings are whole
   bool recovered = false;   // taken over from a gateway that died, and not read since
   std::optional<CallId> call;
@@ -260,6 +262,7 @@ struct Pair {
   std::deque<StoredVersion> stored;   // what is known on storage, in the order in which it was sealed
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
+  std::optional<Milliseconds> prepare_took;  // of the last update that was sealed in this process
   UpdateId active;
   std::deque<UpdateId> queue;
   std::deque<UpdateId> history;                         // ended ones, newest last, bounded

@@ -56,25 +56,38 @@ Status check_space(const Directory& directory, std::uint64_t bytes_needed) {
                            directory.path(), *free, needed, bytes_needed)};
 }
 
+// Nobody is told the name before this. What a power failure leaves of it earlier may be any part: a name that is seen
+// again is taken, a directory without a whole record is left alone, and it is empty.
+Status make_durable(Directory& parent, Directory& attempts, const std::string& name) {
+  if (Status synced = attempts.sync_file(name); !synced) return synced;
+  if (Status synced = attempts.sync(); !synced) return synced;
+  return parent.sync();
+}
+
 // True: the name is ours now, with its directory. False: it is taken.
 Result<bool> claim(Directory& parent, Directory& attempts, const PrepareRequest& request, const std::string& name) {
   const Result<Entry> present = parent.look(name);
   if (!present) return present.error();
   if (present->kind != EntryKind::absent) return false;
-  if (Status recorded = attempts.create_file(name, record_text(request, name)); !recorded) {
+  if (Status recorded = attempts.create_file(name, record_text(request, name), Durable::nothing); !recorded) {
     if (recorded.error().code == ErrorCode::conflict) return false;
     return std::move(recorded).error();
   }
-  if (request.trainers_make_it) return true;
-  const Result<Directory> made = parent.make_directory(name);
+  const auto done = [&]() -> Result<bool> {
+    if (Status durable = make_durable(parent, attempts, name); !durable) return std::move(durable).error();
+    return true;
+  };
+  if (request.trainers_make_it) return done();
+  const Result<Directory> made = parent.make_directory(name, Durable::nothing);
   if (!made) {
     // Made by another since we looked. The record stays, so that the name is never used; without the second one it
     // isn't ours.
     if (made.error().code == ErrorCode::conflict) return false;
     return made.error();
   }
-  if (Status marked = attempts.create_file(name + kMadeSuffix, ""); !marked) return std::move(marked).error();
-  return true;
+  if (Status marked = attempts.create_file(name + kMadeSuffix, "", Durable::nothing); !marked)
+    return std::move(marked).error();
+  return done();
 }
 
 // Whether the records say that the directory was made for us.
@@ -112,7 +125,7 @@ Result<std::string> child_of(const std::string& save_path, const std::string& di
 Status move_to_trash(Directory& parent, Directory& trash, const std::string& name) {
   for (int number = 0; number < kTrashNamesMax; ++number) {
     const std::string there = fmt::format("{}.{}", name, number);
-    Status moved = parent.rename(name, trash, there);
+    Status moved = parent.rename(name, trash, there, Durable::nothing);
     if (!moved && moved.error().code == ErrorCode::conflict) continue;
     if (!moved) return moved;
     Status removed = trash.remove_tree(there);
@@ -213,7 +226,7 @@ Status VersionStore::mark_latest(const std::string& save_path, const std::string
   if (!parent) return std::move(parent).error();
   Result<Directory> own = parent->ensure_directory(kOwnFolder);
   if (!own) return std::move(own).error();
-  return own->replace_file("LATEST", (name ? *name : *path) + "\n");
+  return own->replace_file("LATEST", (name ? *name : *path) + "\n", Durable::nothing);
 }
 
 Result<std::string> VersionStore::latest(const std::string& save_path) const {
@@ -223,6 +236,8 @@ Result<std::string> VersionStore::latest(const std::string& save_path) const {
   if (!file) return file.error();
   Result<std::string> text = file->read_text(kRecordBytesMax);
   if (text && text->ends_with('\n')) text->pop_back();
+  if (text && text->find_first_not_of('\0') == std::string::npos)  // what a power failure may leave of it
+    return Error{ErrorCode::not_found, fmt::format("'{}' is empty", file->path())};
   return text;
 }
 

@@ -202,7 +202,9 @@ Result<Manifest> VersionStore::complete_manifest(Manifest manifest, const Digest
   if (manifest.location.empty()) return manifest;
   Result<Directory> directory = Directory::open(*files_, parent_of(manifest.location));
   if (!directory) return std::move(directory).error();
-  if (Status written = directory->replace_file(name_of(manifest.location), to_json(manifest)); !written) {
+  // The manifest without digests is as right as the one with them, should the power fail: either is found whole.
+  const std::string name = name_of(manifest.location);
+  if (Status written = directory->replace_file(name, to_json(manifest), Durable::content); !written) {
     return wrap("the digests are not recorded", std::move(written).error());
   }
   return manifest;

@@ -84,6 +84,10 @@ Result<json::value> read_body(const RouteRequest& request) {
   return parse_json(request.http.body, "request body");
 }
 
+Result<json::value> read_optional_body(const RouteRequest& request) {
+  return request.http.body.empty() ? Result<json::value>(json::object{}) : read_body(request);
+}
+
 void look_outside(ApiContext& context, std::vector<DoubtfulHost> doubtful, PairBody body,
                   std::function<void(std::optional<FieldError>, PairBody)> then) {
   std::vector<KeyFile> files = std::exchange(body.key_files, {});

@@ -16,6 +16,7 @@
 #include "weighlock/gateway/outside.hpp"
 #include "weighlock/gateway/pair_body.hpp"
 #include "weighlock/gateway/readiness.hpp"
+#include "weighlock/gateway/version_storage.hpp"
 #include "weighlock/gateway/views.hpp"
 #include "weighlock/gateway/waiters.hpp"
 #include "weighlock/gateway/wall_clock.hpp"
@@ -38,6 +39,8 @@ struct ApiContext {
   Waiters& waiters;
   Journal& journal;
   Pool& read_pool;  // for reads of the journal, which block
+  VersionStorage& storage;
+  Pool& storage_pool;
   const Confinement& confinement;
   CredentialStore& credentials;
   Outside& outside;
@@ -97,6 +100,7 @@ void add_compat_routes(Router& router, ApiContext& context);
 void add_meta_routes(Router& router, ApiContext& context);
 void add_pair_routes(Router& router, ApiContext& context);
 void add_update_routes(Router& router, ApiContext& context);
+void add_version_routes(Router& router, ApiContext& context);
 void add_worker_routes(Router& router, ApiContext& context);
 void add_event_routes(Router& router, ApiContext& context);
 void add_health_routes(Router& router, ApiContext& context);
@@ -111,6 +115,8 @@ struct WaitAsked {
 WaitAsked read_wait(const RouteRequest& request);
 // The strict JSON body of a /v1 call.
 Result<json::value> read_body(const RouteRequest& request);
+// The same for calls that need none: no body is an empty object.
+Result<json::value> read_optional_body(const RouteRequest& request);
 // Looks at what the body names outside of itself: hosts in `doubtful`, keys in files. `then` runs with the failure, or
 // with the keys in place; at once when there is nothing to look at.
 void look_outside(ApiContext& context, std::vector<DoubtfulHost> doubtful, PairBody body,

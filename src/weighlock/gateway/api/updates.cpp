@@ -1,4 +1,4 @@
-// /v1/pairs/{p}/updates: start, watch, list, cancel.
+// /v1/pairs/{p}/updates: start, watch, list, cancel; and :rollback, which is an update too.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,6 +25,43 @@ bool is_version(std::int64_t number) {
   return number >= -limits::kVersionMagnitudeMax && number <= limits::kVersionMagnitudeMax;
 }
 
+// How it is done, on top of what the pair says.
+std::optional<FieldError> read_terms(const json::object& object, RequestUpdate& out) {
+  if (const json::value* policy = object.if_contains("policy")) {
+    Settings settings;
+    settings.policy = out.policy;
+    if (auto failure = read_settings(*policy, "policy", SettingsPlace::update, settings)) return failure;
+    out.policy = settings.policy;
+  }
+  if (const json::value* deadline = object.if_contains("deadline_s")) {
+    const double seconds = deadline->is_number() ? deadline->to_number<double>() : -1;
+    if (!(seconds >= kDeadlineSecondsMin && seconds <= kDeadlineSecondsMax))
+      return bad("deadline_s", fmt::format("must be seconds, from {} to {}", kDeadlineSecondsMin, kDeadlineSecondsMax));
+    out.policy.deadlines.whole = Milliseconds(std::llround(seconds * 1000));
+  }
+  return std::nullopt;
+}
+
+std::optional<FieldError> read_whole(const json::value& value, std::string_view key, std::optional<std::int64_t>& out) {
+  if (!value.as_object().contains(key)) return std::nullopt;
+  out = find_int(value, key);
+  if (!out || !is_version(*out)) return bad(key, "must be a whole number between -2^62 and 2^62");
+  return std::nullopt;
+}
+
+std::optional<FieldError> read_rollback(const json::value& value, const Pair& pair, RequestUpdate& out) {
+  const json::object* object = value.if_object();
+  if (!object) return bad("body", "must be an object; an empty one goes to the version before");
+  if (auto unknown = unknown_key(*object, "", {"to", "lineage", "deadline_s", "policy"})) return unknown;
+  out.pair = pair.spec.name;
+  out.rollback = true;
+  out.policy = pair.spec.policy;
+  if (auto failure = read_whole(value, "to", out.rollback_to)) return failure;
+  if (auto failure = read_whole(value, "lineage", out.lineage)) return failure;
+  if (out.lineage && !out.rollback_to) return bad("lineage", "says of which run \"to\" is, and there is no \"to\"");
+  return read_terms(*object, out);
+}
+
 std::optional<FieldError> read_request(const ApiContext& context, const json::value& value, const Pair& pair,
                                        RequestUpdate& out) {
   const json::object* object = value.if_object();
@@ -36,10 +73,7 @@ std::optional<FieldError> read_request(const ApiContext& context, const json::va
   out.pair = pair.spec.name;
   out.version = *version;
   out.policy = pair.spec.policy;
-  if (object->contains("lineage")) {
-    out.lineage = find_int(value, "lineage");
-    if (!out.lineage || !is_version(*out.lineage)) return bad("lineage", "must be a whole number below 2^62");
-  }
+  if (auto failure = read_whole(value, "lineage", out.lineage)) return failure;
   if (object->contains("path")) {
     const auto path = find_string(value, "path");
     if (!path) return bad("path", "must be the absolute path of a finished directory");
@@ -47,19 +81,7 @@ std::optional<FieldError> read_request(const ApiContext& context, const json::va
       return FieldError{"path", status.error()};
     out.path = *path;
   }
-  if (const json::value* policy = object->if_contains("policy")) {
-    Settings settings;
-    settings.policy = out.policy;
-    if (auto failure = read_settings(*policy, "policy", SettingsPlace::update, settings)) return failure;
-    out.policy = settings.policy;
-  }
-  if (const json::value* deadline = object->if_contains("deadline_s")) {
-    const double seconds = deadline->is_number() ? deadline->to_number<double>() : -1;
-    if (!(seconds >= kDeadlineSecondsMin && seconds <= kDeadlineSecondsMax))
-      return bad("deadline_s", fmt::format("must be seconds, from {} to {}", kDeadlineSecondsMin, kDeadlineSecondsMax));
-    out.policy.deadlines.whole = Milliseconds(std::llround(seconds * 1000));
-  }
-  return std::nullopt;
+  return read_terms(*object, out);
 }
 
 HttpResponse update_answer(const ApiContext& context, const UpdateId& id, int running_status, const std::string& path) {
@@ -71,15 +93,8 @@ HttpResponse update_answer(const ApiContext& context, const UpdateId& id, int ru
   return out;
 }
 
-void start_update(ApiContext& context, const RouteRequest& request, Responder responder) {
-  if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
-  const Pair* pair = context.find_pair(request.parameter("pair"));
-  if (!pair) return responder.respond(no_such("pair", request.parameter("pair"), request));
-  Result<json::value> body = read_body(request);
-  if (!body) return responder.respond(problem_answer(body.error(), request.path));
-  RequestUpdate event;
-  if (auto failure = read_request(context, *body, *pair, event))
-    return responder.respond(problem_answer(*failure, request.path));
+// Posts the event under the request's key; answers with the update, at its end if that is waited for.
+void submit(ApiContext& context, const RouteRequest& request, RequestUpdate event, Responder responder) {
   const WaitAsked asked = read_wait(request);
   if (asked.failure) return responder.respond(problem_answer(*asked.failure, request.path));
   event.key = header(request.http.headers, "idempotency-key");
@@ -101,6 +116,30 @@ void start_update(ApiContext& context, const RouteRequest& request, Responder re
     pending->deadline(*wait, answer);
   });
   context.driver.post(std::move(event));
+}
+
+void start_update(ApiContext& context, const RouteRequest& request, Responder responder) {
+  if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
+  const Pair* pair = context.find_pair(request.parameter("pair"));
+  if (!pair) return responder.respond(no_such("pair", request.parameter("pair"), request));
+  Result<json::value> body = read_body(request);
+  if (!body) return responder.respond(problem_answer(body.error(), request.path));
+  RequestUpdate event;
+  if (auto failure = read_request(context, *body, *pair, event))
+    return responder.respond(problem_answer(*failure, request.path));
+  submit(context, request, std::move(event), std::move(responder));
+}
+
+void roll_back(ApiContext& context, const RouteRequest& request, Responder responder) {
+  if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
+  const Pair* pair = context.find_pair(request.parameter("pair"));
+  if (!pair) return responder.respond(no_such("pair", request.parameter("pair"), request));
+  Result<json::value> body = read_optional_body(request);
+  if (!body) return responder.respond(problem_answer(body.error(), request.path));
+  RequestUpdate event;
+  if (auto failure = read_rollback(*body, *pair, event))
+    return responder.respond(problem_answer(*failure, request.path));
+  submit(context, request, std::move(event), std::move(responder));
 }
 
 // Newest first: waiting ones, the running one, ended ones.
@@ -176,6 +215,8 @@ void cancel_update(ApiContext& context, const RouteRequest& request, Responder r
 void add_update_routes(Router& router, ApiContext& context) {
   router.add("POST", "/v1/pairs/{pair}/updates",
              [&context](const RouteRequest& r, Responder a) { start_update(context, r, std::move(a)); });
+  router.add("POST", "/v1/pairs/{pair}:rollback",
+             [&context](const RouteRequest& r, Responder a) { roll_back(context, r, std::move(a)); });
   router.add("GET", "/v1/pairs/{pair}/updates",
              [&context](const RouteRequest& r, const Responder& a) { list_updates(context, r, a); });
   router.add("GET", "/v1/pairs/{pair}/updates/{update}",

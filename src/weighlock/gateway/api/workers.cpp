@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "weighlock/core/limits.hpp"
+#include "weighlock/core/words.hpp"
 #include "weighlock/gateway/api/answer.hpp"
 #include "weighlock/gateway/api/context.hpp"
 
@@ -67,6 +69,66 @@ void readiness(ApiContext& context, const RouteRequest& request, Responder respo
   const Worker* worker = pair ? find_worker(context.state(), *pair, request.parameter("worker")) : nullptr;
   if (!worker) return responder.respond(no_such("worker", request.parameter("worker"), request));
   answer_readiness(context, worker->url, std::move(responder), false);
+}
+
+// The words of an operator, for people who look at the worker later.
+std::optional<FieldError> read_reason(const json::value& body, std::string& out) {
+  const auto bad = [](std::string field, std::string what) {
+    Error error{ErrorCode::invalid_argument, fmt::format("{}: {}", field, what)};
+    return FieldError{std::move(field), std::move(error)};
+  };
+  const json::object* object = body.if_object();
+  if (!object) return bad("body", "must be an object");
+  if (auto unknown = unknown_key(*object, "", {"reason"})) return unknown;
+  if (!object->contains("reason")) return std::nullopt;
+  const auto reason = find_string(body, "reason");
+  if (!reason || reason->size() > limits::kNameBytesMax)
+    return bad("reason", fmt::format("must be a text of at most {} bytes", limits::kNameBytesMax));
+  out = printable(*reason, limits::kNameBytesMax);
+  return std::nullopt;
+}
+
+HttpResponse changed_answer(const ApiContext& context, const std::string& name, const std::string& url,
+                            const std::string& path) {
+  const Pair* pair = context.find_pair(name);
+  if (!pair)
+    return problem_answer(Error{ErrorCode::not_found, fmt::format("pair '{}' was removed meanwhile", name)}, path);
+  json::object out = pair_view(context.view(), *pair);
+  const Worker* worker = find_worker(context.state(), *pair, url);
+  out["worker"] = worker ? json::value(worker_view(context.view(), *worker)) : json::value(nullptr);
+  return json_answer(200, out);
+}
+
+void post_change(ApiContext& context, ChangeWorker event, const std::string& path, Responder responder) {
+  const auto pending = PendingAnswer::make(context, std::move(responder));
+  event.token = pending->when_replied([pending, name = event.pair, url = event.worker.url, path](const Reply& reply) {
+    if (reply.error) return pending->answer(problem_answer(*reply.error, path));
+    pending->answer(changed_answer(pending->context(), name, url, path));
+  });
+  pending->deadline(context.settings.reply_by, [pending, name = event.pair, path] {
+    pending->answer(problem_answer(
+        Error{ErrorCode::conflict,
+              fmt::format("pair '{}': its running update is waited for; the change takes effect when it ends", name)},
+        path));
+  });
+  context.driver.post(std::move(event));
+}
+
+// drain, quarantine, release: of a worker that the pair lists.
+void change_worker(ApiContext& context, WorkerChange change, const RouteRequest& request, Responder responder) {
+  if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
+  const Pair* pair = context.find_pair(request.parameter("pair"));
+  if (!pair) return responder.respond(no_such("pair", request.parameter("pair"), request));
+  const Worker* worker = find_worker(context.state(), *pair, request.parameter("worker"));
+  if (!worker) return responder.respond(no_such("worker", request.parameter("worker"), request));
+  Result<json::value> body = read_optional_body(request);
+  if (!body) return responder.respond(problem_answer(body.error(), request.path));
+  ChangeWorker event;
+  event.pair = pair->spec.name;
+  event.change = change;
+  event.worker.url = worker->url;
+  if (auto failure = read_reason(*body, event.reason)) return responder.respond(problem_answer(*failure, request.path));
+  post_change(context, std::move(event), request.path, std::move(responder));
 }
 
 // A changed list of workers is a changed pair: one event, the same rules of leaving and joining.
@@ -143,6 +205,14 @@ void add_worker_routes(Router& router, ApiContext& context) {
              [&context](const RouteRequest& r, Responder a) { add_worker(context, r, std::move(a)); });
   router.add("POST", "/v1/pairs/{pair}/workers/{worker}:remove",
              [&context](const RouteRequest& r, Responder a) { remove_worker(context, r, std::move(a)); });
+  const auto add_change = [&](const char* verb, WorkerChange change) {
+    router.add(
+        "POST", fmt::format("/v1/pairs/{{pair}}/workers/{{worker}}:{}", verb),
+        [&context, change](const RouteRequest& r, Responder a) { change_worker(context, change, r, std::move(a)); });
+  };
+  add_change("drain", WorkerChange::drain);
+  add_change("quarantine", WorkerChange::quarantine);
+  add_change("release", WorkerChange::release);
 }
 
 }  // namespace weighlock
