@@ -117,10 +117,14 @@ void go_on(Context& context, Update& update) {
     if (update.state == UpdateState::preparing) begin_adapter_loading(context, update);
     return;
   }
+  if (update.state != UpdateState::pausing || update.members_fixed) return;
+  const auto& workers = context.state().workers;
+  const bool doubted = std::any_of(workers.begin(), workers.end(),
+                                   [&](const auto& e) { return e.second.pair == update.pair && e.second.taken_over; });
+  if (doubted) return begin_survey(context, update);  // they were read before a barrier was due
   const bool surveyed = std::all_of(update.targets.begin(), update.targets.end(),
                                     [](const auto& e) { return e.second.step == Step::surveyed; });
-  if (update.state == UpdateState::pausing && !update.members_fixed && update.waiting == 0 && surveyed)
-    pausing_survey_done(context, update);
+  if (update.waiting == 0 && surveyed) pausing_survey_done(context, update);
 }
 
 // Nothing was done to an engine.

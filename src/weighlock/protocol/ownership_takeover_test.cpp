@@ -61,6 +61,23 @@ TEST_F(TakeoverTest, first_update_takes_the_pair_over_too_and_undoes_the_pauses)
   EXPECT_FALSE(engine(0).paused || engine(1).paused);
 }
 
+TEST_F(TakeoverTest, epoch_that_is_only_taken_when_the_pauses_are_due_still_gets_its_barriers_first) {
+  connect(2);
+  left_by_predecessor({{url(0), "start-1"}});
+  engine(0).paused = true;
+  epochs->claims_silent = true;
+  const UpdateId id = request(1);
+  EXPECT_EQ(update(id).state, UpdateState::pausing);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(count(i, K::barrier), 0);
+  epochs->claims_silent = false;
+  post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{2, epochs->files.at(1), std::nullopt}});
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(count(i, K::barrier), 1);
+    EXPECT_FALSE(engine(i).paused);
+  }
+}
+
 TEST_F(TakeoverTest, whom_the_predecessor_left_paused_comes_back_although_the_first_update_failed_in_the_save) {
   connect(2);
   left_by_predecessor({{url(0), "start-1"}});
