@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 SECONDS ?= 60
+MINUTES ?= 10
 PARTS := build/parts.txt
 PART := @tools/part.sh
 
@@ -57,7 +58,7 @@ blackbox:
 	$(PART) "the programs, over real HTTP" ctest --test-dir build/release -L blackbox -j $(JOBS) --output-on-failure --no-tests=error
 
 sim:
-	$(PART) "simulator: 2000 seeds and the mutants" ctest --test-dir build/release -L sim -j $(JOBS) --output-on-failure --no-tests=error
+	$(PART) "simulator: 10000 seeds, each place, the mutants" ctest --test-dir build/release -L sim -j $(JOBS) --output-on-failure --no-tests=error
 
 fault:
 	$(PART) "fault paths" ctest --test-dir build/release -L fault -j $(JOBS) --output-on-failure --no-tests=error
@@ -90,10 +91,10 @@ test: ## install what is needed, and pass everything that CI runs
 bench: build-all ## measure this gateway beside AReaL's, alternating; fails when a wanted figure is missed (docs/benchmarks.md)
 	$(PART) "benchmark" tests/bench/run.py $(BENCH)
 
-nightly: ## the tests that take longer
+nightly: ## the tests that take longer; the simulator runs for MINUTES (10)
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory install-test build-all
-	$(PART) "simulator: 100000 seeds" build/release/sim --seeds 1..100000
+	$(PART) "simulator: $(MINUTES) minutes" build/release/sim --minutes $(MINUTES) --pairs tests/sim/unreached.txt
 	$(PART) "fuzz targets, 300 s each" env JOBS=$(JOBS) tools/fuzz.sh 300
 	$(PART) "real engines: environment" tests/real/install_env.sh
 	$(PART) "real engines: all" tests/real/run.py --suite nightly

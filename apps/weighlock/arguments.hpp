@@ -59,6 +59,43 @@ struct UpdateArguments {
   json::object policy;
 };
 
+struct RollbackArguments {
+  GatewayArguments gateway;
+  std::string pair;
+  std::optional<std::int64_t> to;       // none = the version before the present one
+  std::optional<std::int64_t> lineage;  // of which run `to` is
+  double wait_s = 300;
+  std::string key;
+  json::object policy;
+};
+
+struct WorkersArguments {
+  enum class Act { list, add, remove, drain, quarantine, release };
+  GatewayArguments gateway;
+  std::string pair;
+  Act act = Act::list;
+  std::string worker;  // a URL or an id
+  json::object added;  // the body of workers:add
+  std::string reason;
+};
+
+struct VersionsArguments {
+  enum class Act { list, verify, collect };
+  GatewayArguments gateway;
+  std::string pair;
+  Act act = Act::list;
+  std::int64_t version = 0;  // verify
+  bool dry_run = false;      // collect
+};
+
+// Reads a journal's files itself; no gateway is asked.
+struct JournalArguments {
+  std::string place;  // a state directory, or the file
+  std::string pair;   // "" = all
+  std::int64_t from = 1;
+  bool json = false;
+};
+
 struct StatusArguments {
   GatewayArguments gateway;
   std::string pair;  // "" = all
@@ -91,7 +128,8 @@ struct DemoArguments {
 };
 
 using Command = std::variant<ServeArguments, FinishArguments, ConfigArguments, ConnectArguments, UpdateArguments,
-                             StatusArguments, HistoryArguments, WatchArguments, CheckpointArguments, DemoArguments>;
+                             RollbackArguments, WorkersArguments, VersionsArguments, JournalArguments, StatusArguments,
+                             HistoryArguments, WatchArguments, CheckpointArguments, DemoArguments>;
 
 // The command line was answered by itself: help, version, or a mistake.
 struct Ended {

@@ -1,11 +1,14 @@
 // Whole commands against a gateway in this process.
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 #include <sstream>
 
 #include "run.hpp"
 #include "table.hpp"
 #include "weighlock/client/scripted_gateway.hpp"
+#include "weighlock/io/temporary_directory.hpp"
+#include "weighlock/journal/sqlite_journal.hpp"
 
 namespace weighlock::cli {
 namespace {
@@ -145,6 +148,128 @@ TEST_F(Commands, history_lists_updates_and_shows_one_in_full) {
   gateway_.script("GET /v1/pairs/actor/updates/b-1", 200, update_body("succeeded", "resuming"));
   EXPECT_EQ(run({"history", "actor", "b-1"}), 0);
   EXPECT_NE(out_.str().find("load_failed"), std::string::npos);
+}
+
+TEST_F(Commands, a_rollback_is_followed_like_an_update_and_its_refusal_is_3) {
+  gateway_.script("POST /v1/pairs/actor:rollback", 202, update_body("running", "preparing"));
+  gateway_.script("GET /v1/pairs/actor/updates/b-1", 200, update_body("succeeded", "resuming"));
+  EXPECT_EQ(run({"rollback", "actor", "--to", "3"}), 0);
+  EXPECT_EQ(gateway_.requests().at(0).body, R"({"to":3})");
+  EXPECT_TRUE(out_.str().starts_with("pair actor v3: succeeded")) << out_.str();
+  EXPECT_NE(err_.str().find("v3 preparing"), std::string::npos) << err_.str();
+  gateway_.script("POST /v1/pairs/actor:rollback", 409, R"({"code":"conflict","detail":"stored: v3"})");
+  EXPECT_EQ(run({"rollback", "actor"}), 3);
+  EXPECT_NE(err_.str().find("stored: v3"), std::string::npos);
+}
+
+TEST_F(Commands, workers_are_listed_and_changed) {
+  gateway_.script("GET /v1/pairs/actor/workers", 200, kWorkers);
+  EXPECT_EQ(run({"workers", "actor"}), 0);
+  EXPECT_TRUE(out_.str().starts_with("WORKER       DIALECT  STATE")) << out_.str();
+  EXPECT_NE(out_.str().find("http://g1:1: only a new process"), std::string::npos);
+  std::string changed = kPair;
+  changed.insert(changed.size() - 1,
+                 R"(,"worker":{"id":"g1:1","url":"http://g1:1","dialect":"vllm","state":"quarantined","version":2,
+                     "cause":{"code":"operator_hold","message":"disk swap","since":""}})");
+  gateway_.script("POST /v1/pairs/actor/workers/g1%3A1:quarantine", 200, changed);
+  EXPECT_EQ(run({"workers", "quarantine", "actor", "g1:1", "--reason", "disk swap"}), 0);
+  EXPECT_EQ(out_.str(),
+            "pair actor: http://g1:1 is quarantined, version v2 (operator_hold: disk swap); 1 of 2 workers ready\n");
+  gateway_.script("POST /v1/pairs/actor/workers/g1%3A1:remove", 200, kPair);
+  EXPECT_EQ(run({"workers", "remove", "actor", "g1:1"}), 0);
+  EXPECT_EQ(out_.str(), "pair actor: g1:1 has left; 1 of 2 workers ready\n");
+  EXPECT_EQ(run({"workers", "drain", "actor", "g7:1"}), 3);
+  gateway_.script("POST /v1/pairs/actor/workers:add", 200, changed);
+  EXPECT_EQ(run({"workers", "add", "actor", "http://g1:1", "--json"}), 0);
+  EXPECT_TRUE(out_.str().starts_with(R"({"name":"actor")")) << out_.str();
+}
+
+TEST_F(Commands, versions_show_what_is_stored_and_who_needs_it) {
+  gateway_.script("GET /v1/pairs/actor/versions", 200,
+                  R"({"items":[{"lineage":1,"version":3,"directory":"/w/v3","state":"withdrawn","handed_over":false,
+                      "digest":"0123456789abcdef","bytes":1200,"leases":[],"removable":true},
+                      {"lineage":1,"version":2,"directory":"/w/v2","state":"committed","handed_over":true,"digest":null,
+                      "bytes":null,"leases":["committed","last good","http://g0:1","http://g1:1"],"removable":false}],
+                      "next":null,"committed":{"version":2},"last_good":{"version":2},"highest":{"version":3}})");
+  EXPECT_EQ(run({"versions", "actor"}), 0);
+  EXPECT_EQ(out_.str(),
+            "pair actor: committed v2, workers are healed with v2, the next version is above v3\n"
+            "VERSION  LINEAGE  STATE      SIZE    DIGEST        NEEDED BY                                  DIRECTORY\n"
+            "v3       1        withdrawn  1.2 kB  0123456789ab  nobody                                     /w/v3\n"
+            "v2       1        committed  -       -             committed, last good, http://g0:1, 1 more  /w/v2 "
+            "(handed over)\n");
+  gateway_.script("POST /v1/pairs/actor/versions/2:verify", 409,
+                  R"({"code":"conflict","detail":"bytes were changed"})");
+  EXPECT_EQ(run({"versions", "verify", "actor", "2"}), 3);
+  gateway_.script("POST /v1/pairs/actor/versions:collect", 200, R"({"dry_run":true,"directories":["/w/v3"]})");
+  EXPECT_EQ(run({"versions", "collect", "actor", "--dry-run"}), 0);
+  EXPECT_EQ(out_.str(), "would be deleted: /w/v3\n");
+}
+
+class JournalCommand : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SqliteJournal::Settings settings;
+    settings.directory = directory.path("state");
+    settings.reserve_bytes = 64 * 1024;
+    auto journal = SqliteJournal::open(settings);
+    ASSERT_TRUE(journal);
+    for (const char* pair : {"actor", "actor", "other", "actor"}) {
+      protocol::Record record;
+      record.kind = protocol::RecordKind::update_phase;
+      record.pair = pair;
+      record.update = "b-1";
+      record.body["state"] = "preparing";
+      ASSERT_TRUE((*journal)->append({record}, 1'767'225'600'123));
+    }
+  }
+  int run(std::vector<std::string> arguments) {
+    out_.str("");
+    err_.str("");
+    Surroundings surroundings{[](std::string_view) { return std::nullopt; }, {}};
+    Terminal terminal{out_, err_, false};
+    return cli::run(arguments, surroundings, terminal, [](const config::ServeOptions&) { return 0; });
+  }
+  void run_sql(const char* sql) {
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(directory.path("state/journal.db").c_str(), &db), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK);
+    sqlite3_close(db);
+  }
+  TemporaryDirectory directory;
+  std::ostringstream out_, err_;
+};
+
+TEST_F(JournalCommand, a_sound_journal_is_0_and_shows_what_was_asked_for) {
+  EXPECT_EQ(run({"journal", "inspect", directory.path("state"), "--pair", "actor", "--from", "2"}), 0);
+  const std::string line = "2026-01-01T00:00:00.123Z  update_phase pair=actor update=b-1  {\"state\":\"preparing\"}\n";
+  EXPECT_EQ(out_.str(),
+            "       2  " + line + "       4  " + line + directory.path("state/journal.db") + ": sound: 4 records\n");
+}
+
+TEST_F(JournalCommand, a_damaged_one_is_1_and_tells_where_between_the_records) {
+  run_sql("DELETE FROM records WHERE number = 2");
+  EXPECT_EQ(run({"journal", "inspect", "--state-dir", directory.path("state")}), 1);
+  const std::string text = out_.str();
+  const std::size_t damage = text.find("DAMAGE  record 2 is missing: 3 comes after 1, and 2 was expected\n");
+  ASSERT_NE(damage, std::string::npos) << text;
+  EXPECT_LT(text.find("       1  "), damage);
+  EXPECT_GT(text.find("       3  "), damage);
+  EXPECT_NE(text.find("records 1 to 1 are whole, 3 can be read in all"), std::string::npos) << text;
+  run_sql("UPDATE records SET body = x'7b7d' WHERE number = 3");
+  EXPECT_EQ(run({"journal", "inspect", directory.path("state"), "--json"}), 1);
+  const auto told = parse_json(std::string_view(out_.str()).substr(0, out_.str().size() - 1), "out");
+  ASSERT_TRUE(told) << out_.str();
+  EXPECT_FALSE(told->at("sound").as_bool());
+  EXPECT_EQ(told->at("faults").as_array().size(), 2U);
+  EXPECT_EQ(told->at("records").at(1).at("trusted"), json::value(false));
+}
+
+TEST_F(JournalCommand, what_is_no_journal_is_told_on_err) {
+  EXPECT_EQ(run({"journal", "inspect", directory.path("nothing")}), 3);
+  write_file(directory.path("text"), "hello, this is not a journal at all, however one looks at it");
+  EXPECT_EQ(run({"journal", "inspect", directory.path("text")}), 1);
+  EXPECT_NE(err_.str().find("no journal of a gateway"), std::string::npos) << err_.str();
 }
 
 TEST_F(Commands, watch_prints_what_changed_and_ends_with_the_version) {

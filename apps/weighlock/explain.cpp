@@ -49,7 +49,7 @@ constexpr std::array kRemedies = {
            "worker its own (`weighlock connect --worker-key-env`)"},
     Remedy{"lagging", "it is whole, but versions behind: the next update brings it along"},
     Remedy{"foreign", "someone else changed its weights: find out who, then update again"},
-    Remedy{"operator_hold", "an operator holds it"},
+    Remedy{"operator_hold", "an operator holds it: `weighlock workers release PAIR WORKER` ends that"},
 };
 
 std::string phases_text(const client::Update& update) {
@@ -96,6 +96,24 @@ std::string explain(const client::Update& update) {
   if (update.error && update.state != "degraded")
     text += fmt::format("  why: {} ({})\n", one_line(update.error->message), update.error->code);
   return text;
+}
+
+std::string version_text(const std::optional<std::int64_t>& version) {
+  return version ? fmt::format("v{}", *version) : std::string("-");
+}
+
+std::string workers_text(const std::vector<client::Worker>& workers) {
+  std::vector<std::vector<std::string>> rows;
+  std::string remedies;
+  for (const client::Worker& worker : workers) {
+    const std::string cause =
+        worker.cause ? fmt::format("{}: {}", worker.cause->code, one_line(worker.cause->message)) : "";
+    const std::string since = worker.cause && !worker.cause->since.empty() ? worker.cause->since : "-";
+    rows.push_back({worker.url, worker.dialect, worker.state, version_text(worker.version), since, cause});
+    const std::string_view what = worker.cause ? remedy(worker.cause->code) : std::string_view();
+    if (!what.empty()) remedies += fmt::format("{}: {}\n", worker.url, what);
+  }
+  return table({"WORKER", "DIALECT", "STATE", "VERSION", "SINCE", "CAUSE"}, rows) + remedies;
 }
 
 int exit_code(const client::Update& update) {

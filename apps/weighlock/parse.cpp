@@ -21,10 +21,14 @@ const std::vector<CommandRow> kCommands = {
     {"finish", "end what a gateway that was stopped or died left undone: nobody stays paused", parse_finish},
     {"connect", "make or change a pair of trainers and inference workers", parse_connect},
     {"update", "bring a new version of the weights to every worker of a pair", parse_update},
+    {"rollback", "bring every worker of a pair back to a version that was committed before", parse_rollback},
+    {"workers", "list, add, remove, drain, quarantine or release the workers of a pair", parse_workers},
+    {"versions", "what is stored of a pair, and who needs it; verify one, or delete what nobody needs", parse_versions},
     {"status", "pairs and workers: state, version, cause", parse_status},
     {"history", "the updates of a pair", parse_history},
     {"watch", "what happens, as it happens", parse_watch},
     {"ckpt", "inspect or verify a checkpoint directory", parse_checkpoint},
+    {"journal", "show a gateway's records, also of a damaged journal", parse_journal},
     {"config", "print or check the settings of `serve`", parse_config},
     {"demo", "the whole thing on this machine, with small engines and a small trainer", parse_demo},
 };
@@ -201,6 +205,38 @@ Parsed parse_checkpoint(const Call& call) {
   checkpoint.verify = what == "verify";
   checkpoint.json = parser.json;
   return Command(std::move(checkpoint));
+}
+
+Parsed parse_journal(const Call& call) {
+  CommandParser parser("journal",
+                       "inspect: print every record of a gateway's journal, and say which one is missing or altered. "
+                       "The files are only read; a gateway may have them open. 0: sound, 1: damaged.",
+                       "weighlock journal inspect /var/lib/weighlock --pair actor --from 120");
+  std::string what, from, state_dir;
+  JournalArguments journal;
+  CLI::App& app = parser.app();
+  app.add_option("what", what, "inspect")->type_name("inspect");
+  app.add_option("path", journal.place, "a state directory, or its journal.db")->type_name("PATH");
+  app.add_option("--state-dir", state_dir, "the same, as `weighlock serve` takes it; else WEIGHLOCK_STATE_DIR")
+      ->type_name("DIR");
+  app.add_option("--pair", journal.pair, "only records of this pair; all are checked")->type_name("PAIR");
+  app.add_option("--from", from, "only records from this number on; all are checked")->type_name("N");
+  parser.add_json();
+  if (auto ended = parser.parse(call.arguments)) return *ended;
+  if (what.empty()) return parser.mistake("inspect is needed");
+  if (what != "inspect") return parser.mistake(fmt::format("unknown word '{}'{}", what, suggestion(what, {"inspect"})));
+  if (!journal.place.empty() && !state_dir.empty())
+    return parser.mistake("PATH and --state-dir are the same thing; leave one out");
+  if (journal.place.empty()) journal.place = state_dir;
+  if (journal.place.empty()) journal.place = call.surroundings.environment("WEIGHLOCK_STATE_DIR").value_or("");
+  if (journal.place.empty()) return parser.mistake("a state directory is needed: PATH or --state-dir");
+  if (!from.empty()) {
+    Result<std::int64_t> number = parse_count("--from", from);
+    if (!number) return parser.mistake(number.error());
+    journal.from = *number;
+  }
+  journal.json = parser.json;
+  return Command(std::move(journal));
 }
 
 Parsed parse_demo(const Call& call) {

@@ -107,6 +107,30 @@ Result<GatewayArguments> GatewayFlags::check(const Surroundings& surroundings) c
   return arguments;
 }
 
+KeyFlags::KeyFlags(CommandParser& parser) {
+  CLI::App& app = parser.app();
+  app.add_option("--worker-key-env", key_env_, "the gateway's environment variable with the workers' admin key")
+      ->type_name("NAME");
+  app.add_option("--worker-key-file", key_file_, "... or a file on the gateway's host")->type_name("FILE");
+  app.add_option("--worker-api-key-env", api_key_env_, "likewise, the workers' api key")->type_name("NAME");
+  app.add_option("--worker-api-key-file", api_key_file_, "... or a file on the gateway's host")->type_name("FILE");
+}
+
+Result<json::object> KeyFlags::check() const {
+  json::object out;
+  const auto reference = [&out](const char* key, const std::string& env, const std::string& file) -> Status {
+    if (!env.empty() && !file.empty())
+      return bad(fmt::format("{} is given as environment variable and as file; leave one out", key));
+    if (!env.empty()) out[key] = json::object{{"env", env}};
+    if (!file.empty() && file.front() != '/') return bad(fmt::format("{}: '{}' isn't an absolute path", key, file));
+    if (!file.empty()) out[key] = json::object{{"file", file}};
+    return {};
+  };
+  if (Status ok = reference("admin_key", key_env_, key_file_); !ok) return std::move(ok).error();
+  if (Status ok = reference("api_key", api_key_env_, api_key_file_); !ok) return std::move(ok).error();
+  return out;
+}
+
 Result<double> parse_seconds(std::string_view flag, const std::string& text) {
   double number = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -121,6 +145,21 @@ Result<std::int64_t> parse_count(std::string_view flag, const std::string& text)
   if (failure != std::errc() || end != text.data() + text.size() || number < 0)
     return bad(fmt::format("{}: '{}' isn't a whole number of 0 or more", flag, text));
   return number;
+}
+
+Result<json::value> parse_worker(std::string_view flag, const std::string& text, const json::object& keys) {
+  std::string dialect = "auto", url_text = text;
+  for (const std::string_view kind : {"auto", "sglang", "vllm"}) {
+    if (!text.starts_with(std::string(kind) + "=")) continue;
+    dialect = kind;
+    url_text = text.substr(kind.size() + 1);
+  }
+  Result<Url> url = parse_url(url_text);
+  if (!url) return wrap(std::string(flag), std::move(url).error());
+  json::object out(keys);
+  out["url"] = url->text;
+  out["dialect"] = dialect;
+  return json::value(std::move(out));
 }
 
 Status check_pair_name(const std::string& name) {

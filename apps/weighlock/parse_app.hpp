@@ -54,9 +54,21 @@ class GatewayFlags {
   std::string timeout_;
 };
 
+// --worker-key-env, --worker-key-file and the same for the API key: references, which the gateway looks up.
+class KeyFlags {
+ public:
+  explicit KeyFlags(CommandParser& parser);
+  Result<json::object> check() const;  // {"admin_key"?, "api_key"?}
+
+ private:
+  std::string key_env_, key_file_, api_key_env_, api_key_file_;
+};
+
 // 0 or more, at most a week.
 Result<double> parse_seconds(std::string_view flag, const std::string& text);
 Result<std::int64_t> parse_count(std::string_view flag, const std::string& text);
+// "URL" or "sglang=URL", "vllm=URL", with the keys laid into it: an entry of a pair's workers.
+Result<json::value> parse_worker(std::string_view flag, const std::string& text, const json::object& keys);
 Status check_pair_name(const std::string& name);
 
 Parsed parse_serve(const Call& call);
@@ -64,6 +76,10 @@ Parsed parse_finish(const Call& call);
 Parsed parse_config(const Call& call);
 Parsed parse_connect(const Call& call);
 Parsed parse_update(const Call& call);
+Parsed parse_rollback(const Call& call);
+Parsed parse_workers(const Call& call);
+Parsed parse_versions(const Call& call);
+Parsed parse_journal(const Call& call);
 Parsed parse_status(const Call& call);
 Parsed parse_history(const Call& call);
 Parsed parse_watch(const Call& call);

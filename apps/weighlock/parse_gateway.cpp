@@ -21,47 +21,13 @@ Status check_directory(std::string_view flag, const std::string& path) {
   return {};
 }
 
-// "URL" or "sglang=URL", "vllm=URL".
-Result<json::value> worker(const std::string& text, const json::object& credentials) {
-  std::string dialect = "auto", url_text = text;
-  for (const std::string_view kind : {"auto", "sglang", "vllm"}) {
-    if (!text.starts_with(std::string(kind) + "=")) continue;
-    dialect = kind;
-    url_text = text.substr(kind.size() + 1);
-  }
-  Result<Url> url = parse_url(url_text);
-  if (!url) return wrap("--worker", std::move(url).error());
-  json::object out(credentials);
-  out["url"] = url->text;
-  out["dialect"] = dialect;
-  return json::value(std::move(out));
-}
-
 struct ConnectFlags {
   std::string pair, save_path, save_trigger = "all";
   std::vector<std::string> workers, trainers, set;
-  std::string worker_key_env, worker_key_file, worker_api_key_env, worker_api_key_file;
   std::string lora_name, lora_keep;
   bool external = false;
   bool new_lineage = false;
 };
-
-Result<json::object> credentials(const ConnectFlags& flags) {
-  json::object out;
-  const auto reference = [&out](const char* key, const std::string& env, const std::string& file) -> Status {
-    if (!env.empty() && !file.empty())
-      return bad(fmt::format("{} is given as environment variable and as file; leave one out", key));
-    if (!env.empty()) out[key] = json::object{{"env", env}};
-    if (!file.empty() && file.front() != '/') return bad(fmt::format("{}: '{}' isn't an absolute path", key, file));
-    if (!file.empty()) out[key] = json::object{{"file", file}};
-    return {};
-  };
-  if (Status ok = reference("admin_key", flags.worker_key_env, flags.worker_key_file); !ok)
-    return std::move(ok).error();
-  if (Status ok = reference("api_key", flags.worker_api_key_env, flags.worker_api_key_file); !ok)
-    return std::move(ok).error();
-  return out;
-}
 
 // null, or {"name", "keep"}.
 Result<json::value> lora(const ConnectFlags& flags) {
@@ -76,7 +42,7 @@ Result<json::value> lora(const ConnectFlags& flags) {
   return json::value(std::move(out));
 }
 
-Result<json::object> pair_spec(const ConnectFlags& flags) {
+Result<json::object> pair_spec(const ConnectFlags& flags, const KeyFlags& key_flags) {
   if (Status ok = check_pair_name(flags.pair); !ok) return std::move(ok).error();
   if (Status ok = check_directory("--save-path", flags.save_path); !ok) return std::move(ok).error();
   if (flags.workers.empty()) return bad("at least one --worker URL is needed");
@@ -86,7 +52,7 @@ Result<json::object> pair_spec(const ConnectFlags& flags) {
     return bad("either --trainer URL (one for each rank) or --external is needed");
   if (flags.save_trigger != "all" && flags.save_trigger != "rank0")
     return bad(fmt::format("--save-trigger: '{}' is neither all nor rank0", flags.save_trigger));
-  Result<json::object> keys = credentials(flags);
+  Result<json::object> keys = key_flags.check();
   if (!keys) return std::move(keys).error();
 
   Result<json::value> adapters = lora(flags);
@@ -95,7 +61,7 @@ Result<json::object> pair_spec(const ConnectFlags& flags) {
   std::set<std::string> seen;
   json::array workers, trainers;
   for (const std::string& text : flags.workers) {
-    Result<json::value> parsed = worker(text, *keys);
+    Result<json::value> parsed = parse_worker("--worker", text, *keys);
     if (!parsed) return std::move(parsed).error();
     if (!seen.insert(std::string(*find_string(*parsed, "url"))).second)
       return bad(fmt::format("--worker '{}' is given twice", text));
@@ -147,18 +113,12 @@ Parsed parse_connect(const Call& call) {
   app.add_option("--lora-name", flags.lora_name, "the versions are LoRA adapters, loaded as NAME-v1, NAME-v2, ...")
       ->type_name("NAME");
   app.add_option("--lora-keep", flags.lora_keep, "how many of them stay loaded (0: all)")->type_name("N");
-  app.add_option("--worker-key-env", flags.worker_key_env,
-                 "the gateway's environment variable with the workers' admin key")
-      ->type_name("NAME");
-  app.add_option("--worker-key-file", flags.worker_key_file, "... or a file on the gateway's host")->type_name("FILE");
-  app.add_option("--worker-api-key-env", flags.worker_api_key_env, "likewise, the workers' api key")->type_name("NAME");
-  app.add_option("--worker-api-key-file", flags.worker_api_key_file, "... or a file on the gateway's host")
-      ->type_name("FILE");
+  KeyFlags keys(parser);
   app.add_option("--set", flags.set, "a policy of the pair: quorum=all, pause_mode=keep, deadlines_ms.load=60000, ...")
       ->type_name("KEY=VALUE ...");
   GatewayFlags gateway(parser);
   if (auto ended = parser.parse(call.arguments)) return *ended;
-  Result<json::object> spec = pair_spec(flags);
+  Result<json::object> spec = pair_spec(flags, keys);
   if (!spec) return parser.mistake(spec.error());
   Result<GatewayArguments> checked = gateway.check(call.surroundings);
   if (!checked) return parser.mistake(checked.error());

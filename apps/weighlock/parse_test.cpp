@@ -56,8 +56,8 @@ TEST(Parse, an_unknown_command_or_flag_gets_a_suggestion) {
 }
 
 TEST(Parse, help_and_version_end_with_0_and_every_help_has_an_example) {
-  for (const char* command :
-       {"serve", "finish", "connect", "update", "status", "history", "watch", "ckpt", "config", "demo"}) {
+  for (const char* command : {"serve", "finish", "connect", "update", "rollback", "workers", "versions", "status",
+                              "history", "watch", "ckpt", "journal", "config", "demo"}) {
     const auto parsed = parse({command, "--help"}, surroundings());
     ASSERT_TRUE(std::holds_alternative<Ended>(parsed)) << command;
     EXPECT_EQ(std::get<Ended>(parsed).exit_code, 0);
@@ -104,6 +104,77 @@ TEST(Parse, an_update_is_checked_before_anything_is_sent) {
   EXPECT_EQ(update.key, "k");
   EXPECT_EQ(json::serialize(update.policy), R"({"quorum":2})");
   EXPECT_TRUE(update.gateway.json);
+}
+
+TEST(Parse, a_rollback_goes_to_a_number_or_to_the_version_before) {
+  const auto plain = accepted<RollbackArguments>({"rollback", "actor"});
+  EXPECT_FALSE(plain.to);
+  EXPECT_EQ(plain.wait_s, 300);
+  const auto named = accepted<RollbackArguments>({"rollback", "actor", "--to", "41", "--lineage", "2", "--wait", "0",
+                                                  "--key", "k", "--set", "quorum=all", "--json"});
+  EXPECT_EQ(named.to, 41);
+  EXPECT_EQ(named.lineage, 2);
+  EXPECT_EQ(named.wait_s, 0);
+  EXPECT_EQ(json::serialize(named.policy), R"({"quorum":"all"})");
+  EXPECT_EQ(mistake({"rollback"}), "weighlock rollback: the pair's name is empty");
+  EXPECT_EQ(mistake({"rollback", "actor", "--to", "last"}),
+            "weighlock rollback: --to: 'last' isn't a whole number of 0 or more");
+  EXPECT_EQ(mistake({"rollback", "actor", "--lineage", "1"}),
+            "weighlock rollback: --lineage says of which run --to is, and there is no --to");
+  EXPECT_EQ(mistake({"rollback", "actor", "--too", "1"}),
+            "weighlock rollback: unknown flag '--too'; did you mean '--to'?");
+}
+
+TEST(Parse, workers_are_listed_or_changed_by_a_word_before_the_pair) {
+  EXPECT_EQ(accepted<WorkersArguments>({"workers", "actor"}).act, WorkersArguments::Act::list);
+  const auto add = accepted<WorkersArguments>(
+      {"workers", "add", "actor", "http://G2:30000/", "--dialect", "vllm", "--worker-key-env", "KEY"});
+  EXPECT_EQ(json::serialize(add.added), R"({"admin_key":{"env":"KEY"},"url":"http://g2:30000","dialect":"vllm"})");
+  const auto held = accepted<WorkersArguments>({"workers", "quarantine", "actor", "g1:30000", "--reason", "disk swap"});
+  EXPECT_EQ(held.act, WorkersArguments::Act::quarantine);
+  EXPECT_EQ(held.worker, "g1:30000");
+  EXPECT_EQ(held.reason, "disk swap");
+  EXPECT_EQ(mistake({"workers", "quarantin", "actor", "g1"}),
+            "weighlock workers: unknown word 'quarantin'; did you mean 'quarantine'?");
+  EXPECT_EQ(mistake({"workers", "drain", "actor"}),
+            "weighlock workers: drain needs a pair and a worker (its URL or id)");
+  EXPECT_EQ(mistake({"workers", "add", "actor"}), "weighlock workers: add needs a pair and the worker's URL");
+  EXPECT_EQ(mistake({"workers", "add", "actor", "ftp://x"}).substr(0, 25), "weighlock workers: WORKER");
+  EXPECT_EQ(mistake({"workers", "add", "actor", "http://g2:1", "--dialect", "trt"}),
+            "weighlock workers: --dialect: 'trt' is neither auto, sglang nor vllm");
+  EXPECT_EQ(mistake({"workers", "actor", "--reason", "x"}),
+            "weighlock workers: --reason belongs to remove, drain, quarantine and release");
+  EXPECT_EQ(mistake({"workers", "drain", "actor", "g1", "--dialect", "vllm"}),
+            "weighlock workers: --dialect belongs to add");
+  EXPECT_EQ(mistake({"workers"}), "weighlock workers: the pair's name is empty");
+}
+
+TEST(Parse, versions_are_listed_verified_or_collected) {
+  EXPECT_EQ(accepted<VersionsArguments>({"versions", "actor"}).act, VersionsArguments::Act::list);
+  EXPECT_EQ(accepted<VersionsArguments>({"versions", "verify", "actor", "41"}).version, 41);
+  const auto collect = accepted<VersionsArguments>({"versions", "collect", "actor", "--dry-run"});
+  EXPECT_EQ(collect.act, VersionsArguments::Act::collect);
+  EXPECT_TRUE(collect.dry_run);
+  EXPECT_EQ(mistake({"versions", "verify", "actor"}), "weighlock versions: verify needs a pair and a version");
+  EXPECT_EQ(mistake({"versions", "verfy", "actor", "1"}),
+            "weighlock versions: unknown word 'verfy'; did you mean 'verify'?");
+  EXPECT_EQ(mistake({"versions", "actor", "--dry-run"}), "weighlock versions: --dry-run belongs to collect");
+  EXPECT_EQ(mistake({"versions", "collect", "actor", "3"}), "weighlock versions: unexpected argument '3'");
+}
+
+TEST(Parse, a_journal_is_named_by_a_path_a_flag_or_the_environment) {
+  EXPECT_EQ(accepted<JournalArguments>({"journal", "inspect", "/s/journal.db"}).place, "/s/journal.db");
+  const auto flagged =
+      accepted<JournalArguments>({"journal", "inspect", "--state-dir", "/s", "--pair", "a", "--from", "12", "--json"});
+  EXPECT_EQ(flagged.place, "/s");
+  EXPECT_EQ(flagged.from, 12);
+  EXPECT_TRUE(flagged.json);
+  EXPECT_EQ(accepted<JournalArguments>({"journal", "inspect"}, surroundings({{"WEIGHLOCK_STATE_DIR", "/e"}})).place,
+            "/e");
+  EXPECT_EQ(mistake({"journal", "inspect"}), "weighlock journal: a state directory is needed: PATH or --state-dir");
+  EXPECT_EQ(mistake({"journal", "inspct", "/s"}), "weighlock journal: unknown word 'inspct'; did you mean 'inspect'?");
+  EXPECT_EQ(mistake({"journal", "inspect", "/s", "--state-dir", "/s"}),
+            "weighlock journal: PATH and --state-dir are the same thing; leave one out");
 }
 
 TEST(Parse, connect_makes_the_body_of_the_api) {

@@ -33,6 +33,7 @@ const std::vector<PolicyKey> kKeys = {
     {"label_format", Kind::text},
     {"allow_layout_change", Kind::flag},
     {"coalesce", Kind::flag},
+    {"pair_lease_ms", Kind::whole},
 };
 
 const std::vector<std::string_view> kDeadlines = {"save", "pause", "load", "verify", "resume", "restore", "whole"};

@@ -27,6 +27,10 @@ struct Runner {
   int operator()(const ConfigArguments& arguments) const { return run_config(arguments, terminal); }
   int operator()(const ConnectArguments& arguments) const { return run_connect(arguments, terminal); }
   int operator()(const UpdateArguments& arguments) const { return run_update(arguments, terminal); }
+  int operator()(const RollbackArguments& arguments) const { return run_rollback(arguments, terminal); }
+  int operator()(const WorkersArguments& arguments) const { return run_workers(arguments, terminal); }
+  int operator()(const VersionsArguments& arguments) const { return run_versions(arguments, terminal); }
+  int operator()(const JournalArguments& arguments) const { return run_journal(arguments, terminal); }
   int operator()(const StatusArguments& arguments) const { return run_status(arguments, terminal); }
   int operator()(const HistoryArguments& arguments) const { return run_history(arguments, terminal); }
   int operator()(const WatchArguments& arguments) const { return run_watch(arguments, terminal); }

@@ -9,10 +9,6 @@
 namespace weighlock::cli {
 namespace {
 
-std::string version_text(const std::optional<std::int64_t>& version) {
-  return version ? fmt::format("v{}", *version) : std::string("-");
-}
-
 std::string pair_text(const client::Pair& pair, const std::vector<client::Worker>& workers) {
   std::string text = fmt::format("pair {}: {}, committed {}, lineage {}, {} of {} workers ready", pair.name, pair.state,
                                  version_text(pair.committed), pair.lineage, pair.workers_ready, pair.workers_total);
@@ -22,17 +18,7 @@ std::string pair_text(const client::Pair& pair, const std::vector<client::Worker
   if (!pair.ownership.empty()) text += fmt::format("ownership: {}\n", one_line(pair.ownership));
   for (const std::string& sentence : pair.not_promised)
     text += fmt::format("not promised with {}\n", one_line(sentence));
-  std::vector<std::vector<std::string>> rows;
-  std::string remedies;
-  for (const client::Worker& worker : workers) {
-    const std::string cause =
-        worker.cause ? fmt::format("{}: {}", worker.cause->code, one_line(worker.cause->message)) : "";
-    const std::string since = worker.cause && !worker.cause->since.empty() ? worker.cause->since : "-";
-    rows.push_back({worker.url, worker.dialect, worker.state, version_text(worker.version), since, cause});
-    const std::string_view what = worker.cause ? remedy(worker.cause->code) : std::string_view();
-    if (!what.empty()) remedies += fmt::format("{}: {}\n", worker.url, what);
-  }
-  return text + table({"WORKER", "DIALECT", "STATE", "VERSION", "SINCE", "CAUSE"}, rows) + remedies;
+  return text + workers_text(workers);
 }
 
 }  // namespace

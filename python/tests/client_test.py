@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Both clients against a gateway that answers what a test tells it. Each test runs for `Client` and for `AsyncClient`."""
+"""Both clients against a gateway that answers what a test tells it. Each test runs for `Client` and for `AsyncClient`;
+long because the tests of one class run for both."""
 import asyncio
 import gc
 import os

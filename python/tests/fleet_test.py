@@ -209,6 +209,27 @@ class ClientTest(Fleet):
             self.assertEqual(client.remove_worker("p", self.engines[0].removeprefix("http://")).workers.total, 1)
             self.assertEqual(set(client.update("p", 3).verdicts), {self.engines[1]})
 
+    def test_the_way_back_and_what_is_stored(self):
+        with self.controller() as controller:
+            client = controller.client
+            self.put(client)
+            client.update("p", 1)
+            client.update("p", 2)
+            back = client.rollback("p", idempotency_key="back")
+            self.assertEqual((back.state, back.version), ("succeeded", 1))
+            self.assertEqual(client.rollback("p", idempotency_key="back").id, back.id)
+            stored = client.versions("p")
+            self.assertEqual((stored.committed, stored.last_good, stored.highest), (1, 1, 2))
+            self.assertEqual([(one.version, one.state) for one in stored.items], [(2, "withdrawn"), (1, "committed")])
+            self.assertTrue(set(self.engines) <= set(stored.items[1].leases), stored)
+            with self.assertRaises(weighlock.Conflict):
+                client.rollback("p")
+            with self.assertRaises(weighlock.UpdateFailed) as used:
+                client.update("p", 2)
+            self.assertEqual(used.exception.code, "version_not_newer")
+            client.verify_version("p", 2)
+            self.assertEqual(client.collect_versions("p", dry_run=True), [])
+
     def test_a_finished_directory_is_handed_over(self):
         shutil.copytree(self.path("start"), self.path("out"))
         with self.controller() as controller:

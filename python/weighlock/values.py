@@ -1,4 +1,4 @@
-"""What the gateway answers, as values.
+"""What the gateway answers, as values; long because all of them are here.
 
 Names and meanings are those of the API; durations are integer milliseconds, versions integers, times RFC 3339 strings
 for display. Reading is lenient about members that this release doesn't know, and strict about those that it needs: a

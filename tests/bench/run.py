@@ -2,7 +2,7 @@
 """Measures our gateway beside AReaL's, in one run, alternating, and says whether the wanted figures hold.
 
     run.py                       everything; exits 1 when a wanted figure is missed
-    run.py --only update,start   some of: update, load, saves, metadata
+    run.py --only update,watch   some of: update, load, saves, metadata, watch
     run.py --smoke               ours alone, eight workers, no figures: that all of it still runs
 
 Medians over all repetitions; the spread is the lowest and highest. CPU is that of the gateway's process, in the kernel too.
@@ -176,7 +176,18 @@ def measure_metadata(arguments):
                      [run[what]["cpu_ms_per_mb"] for run in peer], 0.05, True, "the kernel's copy into the socket")
 
 
-MEASURES = {"update": measure_update, "load": measure_load, "saves": measure_saves, "metadata": measure_metadata}
+def measure_watch(arguments):
+    workers = max(arguments.workers)
+    runs = [scenarios.watched(arguments, workers, 5 if arguments.smoke else 60)]
+    arguments.raw["watch"] = runs
+    yield Figure(f"CPU of the watch between updates, N = {workers}", "% of a core", gathered(runs, "share_percent"), [],
+                 1 if workers == MANY else None, False, "connections: engines close them between two looks")
+    yield Figure(f"requests of the watch to a worker in 10 s, N = {workers}", "requests",
+                 gathered(runs, "requests_per_worker_10s"), [], None, False, "label and pause state")
+
+
+MEASURES = {"update": measure_update, "load": measure_load, "saves": measure_saves, "metadata": measure_metadata,
+            "watch": measure_watch}
 
 
 def arguments_of(command_line):

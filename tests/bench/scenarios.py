@@ -74,6 +74,26 @@ def slow_loads(arguments, gateway, workers, count):
     return out
 
 
+def watched(arguments, workers, seconds):
+    """What watching an idle fleet takes: the share of one core, and the requests to a worker in ten seconds. Engines close
+    a connection that is silent for five seconds, so each look makes a new one."""
+    with Lab(arguments, "ours", {"infer": workers, "train": 1}) as lab:
+        lab.gateway.connect(lab.fleet.urls, lab.save_path)
+        _, answer = lab.gateway.update(1)
+        if answer.get("status") != "ok":
+            raise NotOk(f"ours: the first update: {str(answer)[:500]}")
+        time.sleep(1)  # what the update left to do
+        lab.fleet.ask("clear")
+        began, before = time.monotonic(), lab.gateway.cpu()
+        while time.monotonic() - began < seconds:
+            lab.fleet.ask("close_idle")
+            time.sleep(5)
+        wall, cpu = time.monotonic() - began, lab.gateway.cpu() - before
+        requests = lab.fleet.ask("statistics")["requests"]
+        return {"share_percent": [100 * cpu / wall], "requests_per_worker_10s": [10 * requests / workers / wall],
+                "cpu_per_request_us": [1e6 * cpu / max(requests, 1)]}
+
+
 def collective_saves(arguments, gateway, trainers):
     """How many ranks are in their /save at once, when none answers before all have been asked."""
     with Lab(arguments, gateway, {"infer": 1, "train": trainers}, ["--update-timeout", "5"]) as lab:

@@ -69,7 +69,10 @@ class BodiesTest(unittest.TestCase):
         for key in (None, "", "x", "hostile-test-ke", gateway_process.KEY + "x", "\u00e9", "a b", "x" * 8000):
             for method, target in (("PUT", "/v1/pairs/new"), ("DELETE", "/v1/pairs/held"), ("POST", "/v1/pairs/held/updates"),
                 ("POST", "/v1/pairs/held/updates/u:cancel"), ("POST", "/v1/pairs/held/workers:add"),
-                ("POST", "/v1/pairs/held/workers/w:remove")):
+                ("POST", "/v1/pairs/held/workers/w:remove"), ("POST", "/v1/pairs/held/workers/w:drain"),
+                ("POST", "/v1/pairs/held/workers/w:quarantine"), ("POST", "/v1/pairs/held/workers/w:release"),
+                ("POST", "/v1/pairs/held:rollback"), ("POST", "/v1/pairs/held/versions:collect"),
+                ("POST", "/v1/pairs/held/versions/1:verify")):
                 with self.subTest(key=key and key[:20], target=target):
                     answer = self.gateway.call(method, target, {"version": 1}, key=key)
                     self.assertIn(answer.status, (401, 403), answer)

@@ -323,6 +323,7 @@ def native_cases(shared, engine, trainer):
     yield from directory_cases(*put, base, ("save_path",), "save_path", shared)
     yield from settings_cases(*put, base, "settings")
     yield from update_cases(shared)
+    yield from rollback_cases()
     yield from worker_cases()
     yield from path_cases(base)
 
@@ -359,6 +360,34 @@ def update_cases(shared):
         yield f"updates?cursor={text[:20]}", "GET", f"{PAIR}/updates?cursor={text}", b"", (400,), ("cursor",)
     for text in ("x", "-1", "1.5", "99999999999999999999", "1%00"):
         yield f"events?after={text}", "GET", f"/v1/events?after={text}", b"", (400,), ("Last-Event-ID",)
+
+
+def rollback_cases():
+    post = ("POST", PAIR + ":rollback")
+    for body in (b"{", b"[]", b"1", b"null", b'"x"', DEEP, b"{}{}", b"\xff"):
+        yield f"rollback: {body[:10]}", *post, body, (400, 413), ()
+    for value in (None, 1.5, "1", True, [], {}, HUGE, 2 ** 63, 2 ** 63 - 1, -2 ** 63):
+        yield f"rollback.to: {shown(value)}", *post, {"to": value}, (400,), ("to",)
+        yield f"rollback.lineage: {shown(value)}", *post, {"to": 1, "lineage": value}, (400,), ("lineage",)
+    yield "rollback.lineage alone", *post, {"lineage": 1}, (400,), ("lineage",)
+    for value in (None, 0, -1, "5", True, [], HUGE, 604_801):
+        yield f"rollback.deadline_s: {shown(value)}", *post, {"deadline_s": value}, (400,), ("deadline_s",)
+    for key in ("version", "path", "too", ""):
+        yield f"rollback: unknown key {key}", *post, {key: 1}, (400,), ("unknown key",)
+    yield from settings_cases(*post, {}, "policy")
+    yield "rollback without a committed version", *post, {}, (409,), ("no version is committed",)
+    collect = ("POST", PAIR + "/versions:collect")
+    for value in (None, 1, 0, "true", [], {}):
+        yield f"collect.dry_run: {shown(value)}", *collect, {"dry_run": value}, (400,), ("dry_run",)
+    yield "collect: unknown key", *collect, {"dryrun": True}, (400,), ("unknown key", "dry_run")
+    for name in ("x", "1.5", "-", "99999999999999999999", "1%00", "%2e%2e"):
+        yield f"verify {name}", "POST", f"{PAIR}/versions/{name}:verify", b"", (404,), ("stored version",)
+    for verb in ("drain", "quarantine", "release"):
+        change = ("POST", PAIR + "/workers/{worker}:" + verb)
+        for value in (None, 1, True, [], {}, "x" * 257):
+            yield f"{verb}.reason: {shown(value)}", *change, {"reason": value}, (400,), ("reason",)
+        yield f"{verb}: unknown key", *change, {"raeson": "x"}, (400,), ("unknown key", "reason")
+        yield f"{verb} of nobody", "POST", f"{PAIR}/workers/nobody:1:{verb}", b"", (404,), ("worker",)
 
 
 def worker_cases():

@@ -74,7 +74,7 @@ class Process:
         self.log.close()
 
 
-class ProcessTest(unittest.TestCase):
+class Programs(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp(prefix="weighlock-process-")
         self.children = []
@@ -141,6 +141,8 @@ class ProcessTest(unittest.TestCase):
         self.assertEqual(status, 200)
         return body["paused"]
 
+
+class ProcessTest(Programs):
     def test_sigterm_while_engines_are_paused_brings_them_back_before_the_process_leaves(self):
         engines, trainers = self.fleet(load_ms=400)
         gateway, url = self.gateway()

@@ -54,11 +54,37 @@ void Clients::request(std::size_t pair, std::int64_t version, std::string key, s
   event.policy = scenario_.pairs[pair].policy;
   asks_[event.token].key = key;
   asks_[event.token].version = version;
+  asks_[event.token].path = path;
   view.last_key = std::move(key);
   view.last_version = version;
   view.last_path = std::move(path);
   trace_.line("client asks {} for version {} (token {}, key '{}', path '{}')", event.pair, version, event.token,
               event.key, event.path);
+  post_(std::move(event));
+}
+
+// To the version before, or to one that it names: now and then one that there isn't.
+void Clients::roll_back(std::size_t pair) {
+  protocol::RequestUpdate event;
+  event.token = token(AskKind::update, pair);
+  event.pair = scenario_.pairs[pair].name;
+  event.policy = scenario_.pairs[pair].policy;
+  event.rollback = true;
+  if (random_.chance(400)) event.rollback_to = random_.between(0, views_[pair].version);
+  trace_.line("client rolls {} back (token {}) to {}", event.pair, event.token, event.rollback_to.value_or(-1));
+  post_(std::move(event));
+}
+
+// Often it isn't possible: adding who is there, releasing who isn't held.
+void Clients::change_worker(std::size_t pair) {
+  protocol::ChangeWorker event;
+  event.token = token(AskKind::change, pair);
+  event.pair = scenario_.pairs[pair].name;
+  event.change = static_cast<protocol::WorkerChange>(random_.below(5));
+  event.worker = random_.pick(scenario_.pairs[pair].workers);
+  event.reason = "an operator's words";
+  trace_.line("client changes {} of {}: {} (token {})", event.worker.url, event.pair, static_cast<int>(event.change),
+              event.token);
   post_(std::move(event));
 }
 
@@ -110,8 +136,9 @@ void Clients::act(const ClientAction& action) {
       connect(action.pair, true);
       break;
     case ClientActionKind::request:
-      view.version += random_.chance(150) ? 2 : 1;
-      request(action.pair, view.version, random_.chance(700) ? fmt::format("k{}", ++keys_) : "", "");
+      view.version += !scenario_.planned && random_.chance(150) ? 2 : 1;
+      request(action.pair, view.version, scenario_.planned || random_.chance(700) ? fmt::format("k{}", ++keys_) : "",
+              "");
       break;
     case ClientActionKind::request_same_key:
       request(action.pair, view.last_version, view.last_key, view.last_path);
@@ -119,12 +146,25 @@ void Clients::act(const ClientAction& action) {
     case ClientActionKind::request_same_version:
       request(action.pair, view.last_version, fmt::format("k{}", ++keys_), view.last_path);
       break;
+    case ClientActionKind::request_again:
+      request(action.pair, view.last_version, "", view.last_path);
+      break;
     case ClientActionKind::request_lower:
       request(action.pair, view.version > 1 ? view.version - 1 : 0, fmt::format("k{}", ++keys_), "");
       break;
     case ClientActionKind::request_path:
       request(action.pair, ++view.version, fmt::format("k{}", ++keys_),
               store_.hand_over(scenario_.pairs[action.pair].save_path));
+      break;
+    case ClientActionKind::roll_back:
+      roll_back(action.pair);
+      break;
+    case ClientActionKind::change_worker:
+      change_worker(action.pair);
+      break;
+    case ClientActionKind::collect:
+      trace_.line("client collects {}", name);
+      post_(protocol::CollectVersions{token(AskKind::collect, action.pair), name, random_.chance(300)});
       break;
     case ClientActionKind::cancel:
       if (view.last_update.empty()) break;
@@ -189,12 +229,29 @@ void Clients::on_reply(const protocol::Reply& reply) {
 }
 
 void Clients::on_update_ended(const protocol::UpdateId& update) {
+  told_.insert(update);
   const auto it = continue_after_.find(update);
   if (it == continue_after_.end()) return;
   continue_all(it->second);
 }
 
+// A client that was cut off asks again, with the key that it had: there is one true outcome.
+void Clients::ask_again(const Ask& ask) {
+  if (ask.kind != AskKind::update || ask.key.empty() || !random_.chance(500)) return;
+  for (std::size_t p = 0; p < views_.size(); ++p) {
+    if (scenario_.pairs[p].name != ask.pair) continue;
+    scheduler_.after(random_.between(1, 5'000), [this, p, version = ask.version, key = ask.key, path = ask.path] {
+      if (!shut_down_) request(p, version, key, path);
+    });
+  }
+}
+
 void Clients::gateway_died() {
+  const std::map<protocol::ReplyToken, Ask> before = asks_;
+  for (const auto& [token, ask] : before) {
+    const bool waits = !ask.replied || (accepted_.count(ask.update) > 0 && !ask.refused && !told_.count(ask.update));
+    if (waits) ask_again(ask);
+  }
   for (auto& [token, ask] : asks_) {
     if (ask.replied) continue;
     ask.replied = ask.refused = true;

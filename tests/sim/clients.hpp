@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,12 +16,13 @@
 
 namespace weighlock::sim {
 
-enum class AskKind { connect, remove, update, cancel, steal };
+enum class AskKind { connect, remove, update, cancel, steal, collect, change };
 
 struct Ask {
   AskKind kind = AskKind::update;
   std::string pair;
   std::string key;
+  std::string path;
   std::int64_t version = 0;
   bool after_shutdown = false;
   bool replied = false;
@@ -40,6 +42,8 @@ class Clients {
   void on_update_ended(const protocol::UpdateId& update);
   // Whoever waits sees its connection end, and is answered nothing more.
   void gateway_died();
+  // ... and its last records are gone: what was promised by them isn't known any more.
+  void keys_are_forgotten() { by_key_.clear(); }
   // The first client that still waits; 0 if none.
   protocol::ReplyToken waiting() const;
   bool shut_down() const { return shut_down_; }
@@ -59,6 +63,9 @@ class Clients {
   void request(std::size_t pair, std::int64_t version, std::string key, std::string path);
   void steal(std::size_t pair);
   void cancel(std::size_t pair);
+  void roll_back(std::size_t pair);
+  void change_worker(std::size_t pair);
+  void ask_again(const Ask& ask);
   void pause_first(std::size_t pair);
   void continue_all(const std::vector<std::string>& urls);
 
@@ -73,6 +80,7 @@ class Clients {
   std::vector<PairView> views_;
   std::map<std::pair<std::string, std::string>, protocol::UpdateId> by_key_;
   std::map<protocol::UpdateId, int> accepted_;
+  std::set<protocol::UpdateId> told_;  // its end
   // Engines that a trainer paused by itself, to be continued by it: by request, then by update.
   std::map<protocol::ReplyToken, std::vector<std::string>> paused_for_;
   std::map<protocol::UpdateId, std::vector<std::string>> continue_after_;

@@ -6,14 +6,13 @@
 namespace weighlock::sim {
 namespace {
 
-constexpr std::string_view kFaultNames[] = {"refuse",      "lose_request",   "late_request",   "lose_answer",
-                                            "late_answer", "partition",      "reject",         "tear",
-                                            "lie",         "new_but_failed", "die_in_load",    "restart",
-                                            "never_back",  "slow",           "freeze",         "stuck",
-                                            "flush_busy",  "foreign_resume", "foreign_pause",  "foreign_label",
-                                            "save_fail",   "save_late",      "save_never",     "save_reset",
-                                            "save_refuse", "disk_full",      "bad_checkpoint", "layout_change",
-                                            "slow_store",  "digest_fail",    "slow_journal"};
+constexpr std::string_view kFaultNames[] = {
+    "refuse",        "lose_request", "late_request",   "lose_answer",   "late_answer",   "duplicate",
+    "partition",     "deny",         "reject",         "tear",          "lie",           "new_but_failed",
+    "die_in_load",   "restart",      "never_back",     "slow",          "freeze",        "stuck",
+    "flush_busy",    "old_label",    "foreign_resume", "foreign_pause", "foreign_label", "save_fail",
+    "save_late",     "save_never",   "save_reset",     "save_refuse",   "disk_full",     "bad_checkpoint",
+    "layout_change", "slow_store",   "digest_fail",    "slow_journal",  "told_twice"};
 static_assert(std::size(kFaultNames) == kFaults);
 
 constexpr std::string_view kStepNames[] = {"surveying",
@@ -59,14 +58,20 @@ void line(std::string_view what, std::string_view name, std::uint64_t count) {
 
 }  // namespace
 
+std::string_view name_of_step(std::size_t step) {
+  return kStepNames[step];
+}
+
 std::string_view name(Fault fault) {
   return kFaultNames[static_cast<std::size_t>(fault)];
 }
 
 bool report(const Coverage& coverage) {
   bool all = true;
-  fmt::print("{} runs, {} events; {} ended by a shutdown; the gateway died {} times\n", coverage.runs, coverage.actions,
-             coverage.stopped, coverage.deaths);
+  fmt::print(
+      "{} runs, {} events; {} ended by a shutdown; the gateway died {} times, its journal lost its tail "
+      "{} times\n",
+      coverage.runs, coverage.actions, coverage.stopped, coverage.deaths, coverage.tails_lost);
   for (std::size_t i = static_cast<std::size_t>(protocol::UpdateState::succeeded); i < kUpdateStates; ++i) {
     line("ended", name(static_cast<protocol::UpdateState>(i)), coverage.ended[i]);
     all = all && coverage.ended[i] > 0;
@@ -82,6 +87,8 @@ bool report(const Coverage& coverage) {
   }
   for (std::size_t i = 0; i < kWorkerStates; ++i)
     line("worker", name(static_cast<protocol::WorkerState>(i)), coverage.workers[i]);
+  for (std::size_t i = 0; i < kWorkerStates; ++i)
+    line("died as", name(static_cast<protocol::WorkerState>(i)), coverage.died_in[i]);
   for (std::size_t i = 0; i < kOperations; ++i)
     line("operation", name(static_cast<OperationKind>(i)), coverage.operations[i]);
   for (std::size_t i = 0; i < kFaults; ++i) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <variant>
 
 #include "sim/fault.hpp"
 #include "weighlock/protocol/state.hpp"
@@ -14,6 +15,13 @@ inline constexpr std::size_t kWorkerStates = static_cast<std::size_t>(protocol::
 inline constexpr std::size_t kSteps = static_cast<std::size_t>(protocol::Step::done) + 1;
 inline constexpr std::size_t kOperations = static_cast<std::size_t>(OperationKind::list_adapters) + 1;
 
+inline constexpr std::size_t kOutcomes = static_cast<std::size_t>(OutcomeKind::not_sent) + 1;
+inline constexpr std::size_t kEvents = std::variant_size_v<protocol::EventBody>;
+inline constexpr std::size_t kAnswerRows = kSteps + 4;
+inline constexpr std::size_t kEventRows = kUpdateStates + 1;
+inline constexpr std::size_t kPurposes = 11;
+inline constexpr std::size_t kTimerRows = kUpdateStates * kPurposes + kSteps + 2;
+
 struct Coverage {
   std::uint64_t runs = 0;
   std::uint64_t actions = 0;  // of all schedulers
@@ -23,10 +31,18 @@ struct Coverage {
   std::uint64_t steps[kSteps] = {};
   std::uint64_t operations[kOperations] = {};
   std::uint64_t faults[kFaults] = {};
-  std::uint64_t stopped = 0;          // runs that ended by Shutdown
-  std::uint64_t deaths = 0;           // of the gateway
+  std::uint64_t stopped = 0;                  // runs that ended by Shutdown
+  std::uint64_t deaths = 0;                   // of the gateway
+  std::uint64_t tails_lost = 0;               // of the journal
+  std::uint64_t died_in[kWorkerStates] = {};  // processes of workers, by what the machine thought of them
+  // pairs.hpp
+  std::uint64_t answers[kAnswerRows][kOutcomes] = {};
+  std::uint64_t events[kEventRows][kEvents] = {};
+  std::uint64_t timers[kTimerRows] = {};
   std::uint64_t undetected_lies = 0;  // loads that lied beyond the evidence that was asked
 };
+
+std::string_view name_of_step(std::size_t step);
 
 // Prints the table. True if every terminal state, phase, step and fault was reached at least once.
 bool report(const Coverage& coverage);

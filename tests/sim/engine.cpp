@@ -41,7 +41,7 @@ void Engine::boot() {
   truth_ = EngineTruth{};
   truth_.life = life;
   truth_.incarnation = fmt::format("{}.{}", 1'700'000'000 + scheduler_.now().ms, life);
-  truth_.label = "default";
+  truth_.label = truth_.old_label = "default";
   truth_.model_path = kStartPath;
   queue_.clear();
   busy_ = false;
@@ -56,6 +56,10 @@ bool Engine::queued(OperationKind kind) const {
 
 bool Engine::has_queued(OperationKind kind) const {
   return std::any_of(queue_.begin(), queue_.end(), [&](const Request& r) { return r.operation.kind == kind; });
+}
+
+bool Engine::has(protocol::CallId call) const {
+  return std::any_of(queue_.begin(), queue_.end(), [&](const Request& r) { return r.call == call; });
 }
 
 bool Engine::has_queued_adapter(const std::string& directory) const {
@@ -173,14 +177,24 @@ void Engine::set_weights(std::int64_t content, bool torn) {
   run_or_die();
 }
 
-StateReading Engine::reading() const {
-  return StateReading{truth_.incarnation, truth_.label, truth_.paused,
+void Engine::set_label(const std::string& label) {
+  if (label != truth_.label) truth_.old_label = std::exchange(truth_.label, label);
+}
+
+StateReading Engine::reading() {
+  const bool old = truth_.old_label != truth_.label && faults_.strikes(Fault::old_label);
+  return StateReading{truth_.incarnation, old ? truth_.old_label : truth_.label, truth_.paused,
                       kind_ == DialectKind::vllm ? std::string(kStartPath) : truth_.model_path};
 }
 
 Outcome Engine::perform(const Operation& operation) {
   trace_.line("engine {} does {} {}{}{}", url_, name(operation.kind), operation.directory, operation.label,
               operation.adapter);
+  if (faults_.strikes(Fault::deny)) {
+    Outcome denied = failed(OutcomeKind::untouched, "401");
+    denied.code = ErrorCode::permission_denied;
+    return denied;
+  }
   const bool changes = operation.kind == OperationKind::pause || operation.kind == OperationKind::set_label ||
                        operation.kind == OperationKind::resume;
   if (changes && faults_.strikes(Fault::reject)) return failed(OutcomeKind::untouched, "refused by the engine");
@@ -196,7 +210,7 @@ Outcome Engine::perform(const Operation& operation) {
       if (operation.brief) outcome.reading->incarnation.clear();
       return outcome;
     case OperationKind::set_label:
-      truth_.label = operation.label;
+      set_label(operation.label);
       return outcome;
     case OperationKind::pause:
       return pause(operation);
@@ -254,7 +268,7 @@ Outcome Engine::unload_adapter(const Operation& operation) {
   return outcome;
 }
 
-Outcome Engine::list_adapters() const {
+Outcome Engine::list_adapters() {
   Outcome outcome = ok();
   outcome.reading = reading();
   outcome.reading->adapters.emplace();
@@ -284,7 +298,7 @@ Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
   handled = true;
   if (faults_.strikes(Fault::lie)) {  // ok, and nothing or half of it was done
     if (random_.chance(400)) set_weights(truth_.content, true);
-    if (traits_.load_sets_label && !operation.label.empty()) truth_.label = operation.label;
+    if (traits_.load_sets_label && !operation.label.empty()) set_label(operation.label);
     truth_.undetected = operation.evidence == Evidence::acknowledged;  // nobody asks further
     return ok();
   }
@@ -340,7 +354,7 @@ Outcome Engine::load(const Operation& operation) {
   truth_.model_path = operation.directory;
   if (faults_.strikes(Fault::new_but_failed))
     return failed(OutcomeKind::touched, "updated, but the cache was not flushed");
-  if (traits_.load_sets_label && !operation.label.empty()) truth_.label = operation.label;
+  if (traits_.load_sets_label && !operation.label.empty()) set_label(operation.label);
   return ok();
 }
 
@@ -414,7 +428,7 @@ void Engine::foreign_resume() {
 
 void Engine::foreign_label() {
   if (!truth_.alive) return;
-  truth_.label = "from-somewhere-else";
+  set_label("from-somewhere-else");
   truth_.foreign = true;
   trace_.line("engine {} gets a foreign label", url_);
 }

@@ -40,6 +40,7 @@ struct EngineTruth {
   bool undetected = false;  // a verify answered ok though the weights are others: beyond the evidence asked
   bool foreign = false;     // somebody else wrote its label in this life
   std::string label;
+  std::string old_label;  // the one before
   std::string model_path;
   bool paused = false;
   bool foreign_paused = false;  // the pause is somebody else's
@@ -67,12 +68,17 @@ class Engine {
   void foreign_pause();
   void foreign_resume();
   void foreign_label();
+  // Whoever paused it, nobody knows it any more.
+  void pause_is_forgotten() { truth_.foreign_paused = truth_.paused; }
   void die(const char* why);
   void freeze_for(std::int64_t ms);
   void thaw();
+  // Requests of this kind run in the order of their arrival.
+  bool takes_turns(OperationKind kind) const { return queued(kind); }
   bool idle() const { return queue_.empty() && !busy_; }
   // A load, or what may become one, is in the queue.
   bool has_queued(OperationKind kind) const;
+  bool has(protocol::CallId call) const;
   bool has_queued_adapter(const std::string& directory) const;
 
   const EngineTruth& truth() const { return truth_; }
@@ -87,7 +93,8 @@ class Engine {
   void boot();
   void run_or_die();
   void set_weights(std::int64_t content, bool torn);
-  StateReading reading() const;
+  StateReading reading();
+  void set_label(const std::string& label);
   Outcome perform(const Operation& operation);
   Outcome load(const Operation& operation);
   Outcome load_goes_wrong(const Operation& operation, bool& handled);
@@ -99,7 +106,7 @@ class Engine {
   Outcome resume(const Operation& operation);
   Outcome load_adapter(const Operation& operation);
   Outcome unload_adapter(const Operation& operation);
-  Outcome list_adapters() const;
+  Outcome list_adapters();
 
   std::string url_;
   DialectKind kind_;

@@ -20,8 +20,10 @@ enum class Fault : std::uint8_t {
   late_request,  // it arrives after the caller's patience
   lose_answer,   // it took effect; the caller sees a reset, or nothing
   late_answer,
+  duplicate,  // it is delivered twice, one behind the other
   partition,  // no route for a while
   // engines
+  deny,            // our key isn't taken, once
   reject,          // an operation fails and changes nothing (vLLM: a failed load is touched even so)
   tear,            // a load fails half way
   lie,             // a load answers ok, and the weights are the old ones or a mix
@@ -33,6 +35,7 @@ enum class Fault : std::uint8_t {
   freeze,
   stuck,       // a wrong shape: no load helps until a new process
   flush_busy,  // a flush is refused because requests run
+  old_label,   // a reading shows the label before the present one
   // other people
   foreign_resume,
   foreign_pause,
@@ -48,8 +51,9 @@ enum class Fault : std::uint8_t {
   layout_change,
   slow_store,
   digest_fail,
-  // the gateway's own disk
+  // the gateway's own disk, and the edge
   slow_journal,
+  told_twice,  // the machine hears an answer twice
   count_,
 };
 inline constexpr std::size_t kFaults = static_cast<std::size_t>(Fault::count_);

@@ -36,7 +36,13 @@ std::int64_t Invariants::content_of(const std::string& directory) const {
 
 bool Invariants::comparable(const protocol::Worker& worker) const {
   const EngineTruth& real = truth(worker.url);
-  return real.alive && real.incarnation == worker.incarnation && !real.undetected && !real.foreign;
+  return real.alive && real.incarnation == worker.incarnation && !real.undetected && !real.foreign &&
+         !excused(worker.url);
+}
+
+bool Invariants::excused(const std::string& url) const {
+  const auto book = books_.find(url);
+  return book != books_.end() && book->second.excused;
 }
 
 void Invariants::before_event(const protocol::EventBody& event) {
@@ -79,6 +85,7 @@ void Invariants::gateway_died(const std::vector<Record>& journal) {
     PairBook& book = pairs_[record.pair];
     const auto update = commits_of_.find(record.update);
     book.commits.push_back(update->second);
+    book.went_back = record.body.contains("rollback");
     book.pointer = update->second;
     book.contents.insert(content_of(update->second.directory));
   }
@@ -94,6 +101,23 @@ void Invariants::gateway_died(const std::vector<Record>& journal) {
   intents_.clear();                                         // no call of the next process rests on one of these
   admitted_at_.clear();                                     // its deadlines begin anew
   prepared_.clear();  // a directory that the journal never heard of is for the collector
+}
+
+void Invariants::tail_lost(const std::vector<Record>& journal) {
+  for (auto& [url, book] : books_) {
+    book.in_flight.clear();
+    book.unresolved.clear();
+    book.paused_by_us = false;
+    book.excused = true;
+  }
+  for (auto& [call, save] : saves_) save.ended = true;
+  commit_records_.clear();
+  end_records_.clear();
+  ended_.clear();
+  for (const Record& record : journal) {
+    if (record.kind == RecordKind::commit) commit_records_.insert(record.update);
+    if (record.kind == RecordKind::update_ended) end_records_.insert(record.update);
+  }
 }
 
 void Invariants::look_at_registry() {
@@ -225,7 +249,7 @@ void Invariants::check_pair(const std::string& name, const protocol::Pair& pair)
       throw Violation{
           3, fmt::format("{} points to version {} before its commit record is durable", name, pair.committed->version)};
     }
-    if (book.pointer && book.pointer->lineage == pair.committed->lineage &&
+    if (!book.went_back && book.pointer && book.pointer->lineage == pair.committed->lineage &&
         book.pointer->version >= pair.committed->version) {
       throw Violation{
           4, fmt::format("{} goes from version {} to {}", name, book.pointer->version, pair.committed->version)};

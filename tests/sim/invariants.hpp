@@ -40,6 +40,10 @@ class Invariants {
   void check_state();
   // Its calls may still take effect; what it promised and recorded stands.
   void gateway_died(const std::vector<protocol::Record>& journal);
+  // The journal's last records are lost, and what they told: until its next load nothing is expected of a worker.
+  void tail_lost(const std::vector<protocol::Record>& journal);
+  // When a planned run has come to rest.
+  void check_planned_end() const;
   // Before it is performed.
   void before_effect(const protocol::Effect& effect);
   // Before it is posted to the machine.
@@ -67,9 +71,11 @@ class Invariants {
     std::int64_t baseline = kStartContent;  // what it held when it was registered
     bool loaded_by_us = false;              // since then
     bool paused_by_us = false;
+    bool excused = false;  // records about it were lost, and it was not loaded since
   };
   struct PairBook {
     std::vector<protocol::VersionRef> commits;  // durable, in order
+    bool went_back = false;                     // the last commit was a rollback
     std::optional<protocol::VersionRef> pointer;
     std::set<std::int64_t> contents;  // of committed versions
   };
@@ -79,6 +85,7 @@ class Invariants {
   std::int64_t content_of(const std::string& directory) const;
   // The machine speaks of this very process, and no lie hides what it holds.
   bool comparable(const protocol::Worker& worker) const;
+  bool excused(const std::string& url) const;
 
   // invariants_call.cpp: before a call
   void check_call(const protocol::Call& call);
@@ -129,6 +136,7 @@ class Invariants {
   void check_outcome(const protocol::Update& update);
   void check_quorum_at_end(const protocol::Update& update);
   void check_targets_at_end(const protocol::Update& update);
+  std::string unsettled_join(const protocol::Worker& worker) const;
   std::string unsettled_watch(const protocol::Worker& worker) const;
   std::string unsettled_worker(const protocol::Worker& worker) const;
   std::string unsettled_calm(const std::string& pair) const;

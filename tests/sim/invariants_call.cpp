@@ -57,6 +57,7 @@ void Invariants::check_call(const protocol::Call& call) {
   if (changes_weights(call.operation.kind)) check_load(call);
   if (call.operation.kind == OperationKind::resume) check_resume(call, book);
   if (call.operation.kind == OperationKind::pause) book.paused_by_us = true;
+  if (call.operation.kind == OperationKind::load) book.excused = false;
   if (changes_weights(call.operation.kind)) {
     book.loaded_by_us = true;
     loads_.emplace(call.update, call.worker);
@@ -174,6 +175,10 @@ void Invariants::check_watch(const protocol::Call& call) const {
   const bool out = worker != state().workers.end() && worker->second.state == protocol::WorkerState::quarantined;
   if (call.operation.kind != OperationKind::pause || !out)
     throw Violation{0, fmt::format("{} of {} outside of any update", name(call.operation.kind), call.worker)};
+  const std::vector<protocol::EarlierCall>& earlier = worker->second.earlier;
+  const auto is_it = [&](const protocol::EarlierCall& one) { return one.call == call.call; };
+  // Decided before an update took the worker over, in the same group: the update asks after it.
+  if (std::any_of(earlier.begin(), earlier.end(), is_it)) return;
   const auto pair = state().pairs.find(worker->second.pair);
   if (pair == state().pairs.end()) return;
   if (pair->second.spec.policy.pause == protocol::PauseOwner::caller)
@@ -357,6 +362,7 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         commits_of_[record.update] = update->second.version;
         PairBook& book = pairs_[record.pair];
         book.commits.push_back(update->second.version);
+        book.went_back = record.body.contains("rollback");
         book.contents.insert(content_of(update->second.version.directory));
         break;
       }

@@ -60,18 +60,19 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
     if (taken) continue;  // the next update has it already
     // An extra that nothing was done to waits on for the reconciler.
     const bool waits = worker.state == WorkerState::joining && loads_.count({update.id, url}) == 0;
-    const bool rests = waits || worker.state == WorkerState::ready || worker.state == WorkerState::quarantined ||
-                       worker.state == WorkerState::foreign || worker.state == WorkerState::gone ||
-                       worker.state == WorkerState::abandoned;
+    const bool rests = waits || worker.state == WorkerState::ready || worker.state == WorkerState::draining ||
+                       worker.state == WorkerState::quarantined || worker.state == WorkerState::foreign ||
+                       worker.state == WorkerState::gone || worker.state == WorkerState::abandoned;
     if (!rests) {
       throw Violation{
           7, fmt::format("update {} is {} and {} is {}", update.id, name(update.state), url, name(worker.state))};
     }
-    if (worker.state != WorkerState::ready && !worker.cause) {
+    if (worker.state != WorkerState::ready && worker.state != WorkerState::draining && !worker.cause) {
       throw Violation{7, fmt::format("{} is {} without a cause", url, name(worker.state))};
     }
     const EngineTruth& real = truth(url);
-    const bool ours = real.paused && !real.foreign_paused && real.alive && real.incarnation == worker.incarnation;
+    const bool ours =
+        real.paused && !real.foreign_paused && real.alive && real.incarnation == worker.incarnation && !excused(url);
     if (worker.state == WorkerState::ready && ours) {
       throw Violation{7, fmt::format("update {} ended as {} and {} is ready, but merely paused", update.id,
                                      name(update.state), url)};
@@ -102,10 +103,31 @@ std::string Invariants::unsettled_watch(const protocol::Worker& worker) const {
                      real.torn || real.poisoned ? ", torn" : "");
 }
 
+// Whoever can be brought to the committed version is brought to it, while its pair is in use.
+std::string Invariants::unsettled_join(const protocol::Worker& worker) const {
+  const auto pair = state().pairs.find(worker.pair);
+  const bool out = worker.state == WorkerState::joining || worker.state == WorkerState::quarantined;
+  if (!out || stopped_ || pair == state().pairs.end() || !pair->second.committed || pair->second.distrusted) return "";
+  if (pair->second.spec.policy.pair_lease == Milliseconds{0} || !truth(worker.url).alive) return "";
+  const auto book = books_.find(worker.url);
+  const bool doubt = book == books_.end() || !book->second.unresolved.empty() || !worker.earlier.empty();
+  if (doubt) return "";
+  if (worker.cause) {
+    using protocol::CauseCode;
+    const CauseCode why = worker.cause->code;
+    if (why == CauseCode::operator_hold || why == CauseCode::needs_restart || why == CauseCode::suspect ||
+        why == CauseCode::probe_failed)
+      return "";
+  }
+  return fmt::format("{} is {} ({}) and was not brought to version {}", worker.url, name(worker.state),
+                     worker.cause ? worker.cause->message : "no cause", pair->second.committed->version);
+}
+
 std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
+  if (std::string why = unsettled_join(worker); !why.empty()) return why;
   if (std::string why = unsettled_watch(worker); !why.empty()) return why;
   const EngineTruth& real = truth(worker.url);
-  if (!real.alive || !real.paused || real.foreign_paused) return "";
+  if (!real.alive || !real.paused || real.foreign_paused || excused(worker.url)) return "";
   const bool named = worker.state == WorkerState::quarantined || worker.state == WorkerState::abandoned ||
                      worker.state == WorkerState::foreign;
   if (named && worker.cause) return "";
@@ -136,6 +158,26 @@ std::string Invariants::unsettled_calm(const std::string& name) const {
     }
   }
   return "";
+}
+
+void Invariants::check_planned_end() const {
+  const protocol::Update* last = nullptr;
+  for (const auto& [id, update] : state().updates) {
+    const bool is_newer = last == nullptr || update.number > last->number;
+    if (is_newer && update.kind == protocol::UpdateKind::update) last = &update;
+  }
+  if (last == nullptr || last->state != UpdateState::succeeded)
+    throw Violation{
+        16, fmt::format("nothing fails any more, and version {} is {}{}", last == nullptr ? 0 : last->version.version,
+                        last == nullptr ? "not known" : name(last->state),
+                        last != nullptr && last->error ? ": " + last->error->text() : "")};
+  if (is_lora(*last)) return;
+  for (const auto& [url, worker] : state().workers) {
+    const EngineTruth& real = truth(url);
+    if (worker.state != WorkerState::ready || real.content != content_of(last->version.directory) || real.paused)
+      throw Violation{18, fmt::format("nothing fails any more, and {} is {} with weights {}{}", url, name(worker.state),
+                                      real.content, real.paused ? ", paused" : "")};
+  }
 }
 
 std::string Invariants::unsettled_clients() const {

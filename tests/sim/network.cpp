@@ -55,8 +55,9 @@ bool Network::may_suffer(const Operation& operation) const {
   });
 }
 
-void Network::start(const protocol::Call& call) {
+void Network::start(const protocol::Call& call, Mishap mishap) {
   Flight flight;
+  flight.loses_answer = mishap == Mishap::answer_lost;
   flight.call = call.call;
   flight.engine = by_url_.at(call.worker);
   flight.life = engines_[flight.engine].truth().life;
@@ -71,7 +72,12 @@ void Network::start(const protocol::Call& call) {
     cut_until_[engine] = scheduler_.now() + Milliseconds{random_.between(1'000, 60'000)};
     trace_.line("no route to {} until {}", call.worker, cut_until_[engine].ms);
   }
-  if (scheduler_.now() < cut_until_[engine]) {
+  if (mishap == Mishap::silent) return;
+  if (mishap == Mishap::request_lost) {
+    fail(call.call, OutcomeKind::unknown, "connection reset", random_.between(1, 2'000));
+  } else if (mishap == Mishap::not_sent) {
+    fail(call.call, OutcomeKind::not_sent, "connection refused", random_.between(1, 20));
+  } else if (scheduler_.now() < cut_until_[engine]) {
     fail(call.call, OutcomeKind::not_sent, "connect timed out", kConnectTimeoutMs);
   } else if (!engines_[engine].truth().alive || faults.strikes(Fault::refuse)) {
     fail(call.call, OutcomeKind::not_sent, "connection refused", random_.between(1, 20));
@@ -117,6 +123,15 @@ void Network::arrive(CallId call) {
   engine.deliver(Engine::Request{call, flight.operation});
 }
 
+// A second copy of what was just done, behind it: before anything that its caller sends next. Its answer goes nowhere.
+void Network::deliver_again(const Flight& flight, const Outcome& outcome) {
+  Engine& engine = engines_[flight.engine];
+  const OperationKind kind = flight.operation.kind;
+  const bool loads = kind == OperationKind::load || kind == OperationKind::load_empty;
+  if (loads || !outcome.ok() || !engine.truth().alive || !engine.takes_turns(kind)) return;
+  if (flight.faults->strikes(Fault::duplicate)) engine.deliver(Engine::Request{0, flight.operation});
+}
+
 void Network::answered(CallId call, Outcome outcome) {
   const auto it = flights_.find(call);
   if (it == flights_.end()) return;
@@ -131,6 +146,8 @@ void Network::answered(CallId call, Outcome outcome) {
     return;
   }
   it->second.over = true;
+  deliver_again(it->second, outcome);
+  if (it->second.loses_answer) return reset(call, random_.between(1, 500));
   if (it->second.faults->strikes(Fault::lose_answer)) {
     if (random_.chance(500)) reset(call, random_.between(1, 500));  // else nobody ever tells the caller
     return;
@@ -178,6 +195,15 @@ void Network::cancel(CallId call) {
 
 void Network::gateway_died() {
   for (auto& [call, flight] : flights_) flight.hung_up = true;
+}
+
+void Network::time_passes() {
+  for (auto it = flights_.begin(); it != flights_.end();) {
+    const Engine& engine = engines_[it->second.engine];
+    const bool there = engine.has(it->first);
+    it = there ? std::next(it) : flights_.erase(it);
+  }
+  for (Engine& engine : engines_) engine.pause_is_forgotten();
 }
 
 void Network::heal() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sim/engine.hpp"
+#include "sim/plan.hpp"
 #include "sim/scenario.hpp"
 #include "weighlock/protocol/effect.hpp"
 #include "weighlock/protocol/event.hpp"
@@ -27,10 +28,13 @@ class Network {
   Network(const Scenario& scenario, Random& random, Faults& faults, Faults& no_faults, Scheduler& scheduler,
           Store& store, const Trace& trace, Ended ended);
 
-  void start(const protocol::Call& call);
+  void start(const protocol::Call& call, Mishap mishap = Mishap::none);
   void cancel(protocol::CallId call);
   // All its connections are reset; what they carried may go on.
   void gateway_died();
+  // The gateway was away for long, and comes back without its memory: what travelled has arrived, or never will, and a
+  // pause is anybody's.
+  void time_passes();
   // Faults stop: frozen engines thaw, the network is whole.
   void heal();
   // Nothing of ours travels, waits in an engine or runs there.
@@ -54,9 +58,11 @@ class Network {
     Faults* faults = nullptr;  // that may strike it on its way
     int rounds = 1;            // requests that the operation still needs
     bool hung_up = false;      // the caller has gone, or saw a reset
-    bool over = false;         // it won't arrive any more, or the engine is done with it
+    bool loses_answer = false;
+    bool over = false;  // it won't arrive any more, or the engine is done with it
   };
   void arrive(protocol::CallId call);
+  void deliver_again(const Flight& flight, const Outcome& outcome);
   void answered(protocol::CallId call, Outcome outcome);
   void broken(protocol::CallId call);
   void tell(protocol::CallId call, Outcome outcome, std::int64_t after);

@@ -13,6 +13,8 @@ constexpr unsigned kCalmPermille = 80;       // runs without any fault: a machin
 constexpr unsigned kIsolatedPermille = 250;  // of the runs with several pairs: faults strike the first only
 
 constexpr unsigned kLoraPermille = 350;
+constexpr std::int64_t kLeaseMs = 86'400'000;  // longer than any run: a pair is in use to its end, or nobody is brought
+                                               // back between updates
 
 DialectTraits sglang_traits(Random& random) {
   DialectTraits traits;
@@ -58,6 +60,7 @@ unsigned usual_rate(Fault fault, Random& random) {
     case Fault::never_back:
       return static_cast<unsigned>(random.between(30, 350));
     case Fault::foreign_label:
+    case Fault::deny:
     case Fault::freeze:
     case Fault::partition:
       return static_cast<unsigned>(random.between(3, 20));
@@ -116,12 +119,14 @@ Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreS
   policy.allow_layout_change = random.chance(150);
   policy.keep_versions = static_cast<int>(random.between(1, 3));
   policy.coalesce = random.chance(200);
+  policy.pair_lease = Milliseconds{calm || random.chance(700) ? kLeaseMs : 0};
   policy.straggler_min = Milliseconds{2'000};
   policy.deadlines.save = Milliseconds{60'000};
   policy.deadlines.pause = Milliseconds{random.between(2'000, 10'000)};
   policy.deadlines.load = Milliseconds{random.between(15'000, 60'000)};
   policy.deadlines.verify = Milliseconds{random.between(2'000, 10'000)};
   policy.deadlines.resume = Milliseconds{random.between(2'000, 10'000)};
+  if (random.chance(100)) policy.deadlines.whole = Milliseconds{random.between(5'000, 60'000)};
   if (calm) {  // nothing may be cut short
     policy.straggler_min = Milliseconds{60'000};
     policy.deadlines = protocol::Deadlines{};
@@ -209,11 +214,15 @@ void draw_lora_pair(Random& random, Scenario& scenario) {
 
 ClientActionKind draw_action(Random& random) {
   const std::int64_t roll = random.between(0, 99);
-  if (roll < 55) return ClientActionKind::request;
+  if (roll < 46) return ClientActionKind::request;
+  if (roll < 52) return ClientActionKind::change_worker;
+  if (roll < 55) return ClientActionKind::request_again;
   if (roll < 61) return ClientActionKind::request_same_key;
   if (roll < 67) return ClientActionKind::request_same_version;
   if (roll < 71) return ClientActionKind::request_lower;
-  if (roll < 76) return ClientActionKind::request_path;
+  if (roll < 72) return ClientActionKind::roll_back;
+  if (roll < 73) return ClientActionKind::collect;
+  if (roll < 77) return ClientActionKind::request_path;
   if (roll < 86) return ClientActionKind::cancel;
   if (roll < 91) return ClientActionKind::reconnect;
   if (roll < 93) return ClientActionKind::remove;
@@ -261,6 +270,49 @@ std::size_t Scenario::pair_of(std::string_view name) const {
     if (name.find(pairs[p].name) != std::string_view::npos) return p;
   }
   return 0;
+}
+
+Scenario planned_scenario(std::uint64_t seed, Random& random) {
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.planned = true;
+  scenario.dialects.sglang = sglang_traits(random);
+  scenario.dialects.sglang.barriers = {OperationKind::load, OperationKind::set_label, OperationKind::flush,
+                                       OperationKind::pause, OperationKind::resume};
+  scenario.dialects.vllm = vllm_traits();
+  const std::uint64_t variant = seed % kPlannedScenarios;
+  PairSpec pair;
+  pair.name = "pair0";
+  pair.save_path = "/store/pair0";
+  for (int w = 0; w < 3; ++w) {
+    const bool vllm = variant == 2 || (variant != 1 && w == 1);
+    const std::string url = fmt::format("http://{}{}.pair0:30000", vllm ? "v" : "s", w);
+    scenario.engines.push_back({url, vllm ? DialectKind::vllm : DialectKind::sglang});
+    pair.workers.push_back(protocol::WorkerSpec{url, scenario.engines.back().kind});
+  }
+  pair.trainer_urls = {"http://t0.pair0:9000", "http://t1.pair0:9000"};
+  if (variant == 1) pair.policy.canary = 1;
+  if (variant == 2) pair.policy.pause_mode = PauseMode::keep;
+  pair.policy.pair_lease = Milliseconds{kLeaseMs};
+  pair.policy.straggler_min = Milliseconds{2'000};
+  pair.policy.deadlines.save = Milliseconds{30'000};
+  pair.policy.deadlines.pause = pair.policy.deadlines.verify = pair.policy.deadlines.resume = Milliseconds{5'000};
+  pair.policy.deadlines.load = Milliseconds{20'000};
+  if (variant == 3) {
+    pair.lora = protocol::LoraSpec{"ad", 2};
+    pair.policy.quorum.kind = protocol::Quorum::Kind::all;
+    pair.policy.allow_layout_change = true;
+  }
+  const std::int64_t from = kPlannedFrom.ms;
+  scenario.actions = {{Instant{1}, ClientActionKind::connect, 0},
+                      {Instant{10}, ClientActionKind::request, 0},
+                      {Instant{from}, ClientActionKind::request, 0},
+                      {kPlannedUntil, ClientActionKind::request_path, 0}};
+  scenario.faults_end = kPlannedUntil + Milliseconds{1};
+  scenario.pairs.push_back(std::move(pair));
+  scenario.stores.emplace_back();
+  scenario.calm.push_back(false);
+  return scenario;
 }
 
 Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults) {

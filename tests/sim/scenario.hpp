@@ -17,8 +17,12 @@ enum class ClientActionKind {
   request,
   request_same_key,
   request_same_version,
+  request_again,  // the same once more, without a key
   request_lower,
   request_path,
+  roll_back,
+  change_worker,
+  collect,
   cancel,
   remove,
   steal_worker,
@@ -50,11 +54,20 @@ struct Scenario {
   protocol::Dialects dialects;
   Instant faults_end;
   bool shuts_down = false;
+  bool planned = false;
 
   // The pair whose engine, trainer, directory or save_path this is.
   std::size_t pair_of(std::string_view name) const;
   bool is_calm(std::string_view name) const { return calm[pair_of(name)]; }
 };
+
+// For a plan (plan.hpp): one pair, no dice but for delays. Version 1 is served, version 2 is asked for at
+// `kPlannedFrom`, and at `kPlannedUntil`, when nothing fails any more, version 3, which must succeed everywhere. The
+// seed chooses the workers.
+inline constexpr Instant kPlannedFrom{100'000};
+inline constexpr Instant kPlannedUntil{490'000};
+inline constexpr std::uint64_t kPlannedScenarios = 4;
+Scenario planned_scenario(std::uint64_t seed, Random& random);
 
 // Also sets the rates of `faults`.
 Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults);

@@ -31,7 +31,7 @@ std::int64_t Store::delay(const std::string& save_path) {
 }
 
 void Store::prepare(const protocol::Prepare& effect) {
-  if (strikes(Fault::disk_full, effect.save_path)) {
+  if (std::exchange(fails_next_, false) || strikes(Fault::disk_full, effect.save_path)) {
     job(delay(effect.save_path), [this, update = effect.update] {
       post_(protocol::Prepared{update, Error{ErrorCode::storage_full, "no space for the version"}});
     });
@@ -73,8 +73,13 @@ void Store::rank_saved(const std::string& path, int ranks) {
 
 void Store::seal(const protocol::Seal& effect) {
   const bool bad = strikes(Fault::bad_checkpoint, effect.save_path);
-  job(delay(effect.save_path), [this, effect, bad] {
+  const bool full = std::exchange(fails_next_, false) || strikes(Fault::disk_full, effect.save_path);
+  job(delay(effect.save_path), [this, effect, bad, full] {
     const auto it = directories_.find(effect.directory);
+    if (full) {
+      post_(protocol::Sealed{effect.update, Error{ErrorCode::storage_full, "no space for the manifest"}});
+      return;
+    }
     if (it == directories_.end() || it->second.discarded || bad || it->second.content < 0) {
       post_(protocol::Sealed{effect.update,
                              Error{ErrorCode::checkpoint_invalid, "not a whole checkpoint: " + effect.directory}});
@@ -108,7 +113,7 @@ void Store::seal(const protocol::Seal& effect) {
 void Store::digest(const protocol::ComputeDigest& effect) {
   const Directory* read = find(effect.directory);
   const std::string save_path = read == nullptr ? "" : read->save_path;
-  const bool fails = strikes(Fault::digest_fail, save_path);
+  const bool fails = std::exchange(fails_next_, false) || strikes(Fault::digest_fail, save_path);
   job(delay(save_path) * 3, [this, effect, fails] {
     const Directory* directory = find(effect.directory);
     if (fails || directory == nullptr || directory->discarded || directory->blind) {

@@ -41,6 +41,8 @@ class Store {
   Store(Random& random, Faults& faults, Scheduler& scheduler, Post post);
   void add_save_path(const std::string& path, StoreSettings settings) { settings_[path] = settings; }
 
+  // The next job of the gateway's ends with an error.
+  void fail_next() { fails_next_ = true; }
   void prepare(const protocol::Prepare& effect);
   void seal(const protocol::Seal& effect);
   void digest(const protocol::ComputeDigest& effect);
@@ -68,6 +70,7 @@ class Store {
   std::map<std::string, Directory> directories_;
   std::int64_t next_content_ = 1;
   int life_ = 0;  // of the gateway's process
+  bool fails_next_ = false;
 };
 
 }  // namespace weighlock::sim

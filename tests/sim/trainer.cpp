@@ -26,12 +26,14 @@ void TrainerGroup::hang(protocol::CallId call) {
 
 void TrainerGroup::save(const protocol::TriggerSave& effect, int ranks) {
   Collective& collective = collectives_[effect.directory];
-  if (faults_.strikes(Fault::save_refuse)) {
+  const Mishap mishap = std::exchange(mishap_, Mishap::none);
+  if (mishap == Mishap::not_sent || faults_.strikes(Fault::save_refuse)) {
     end(effect.call, SaveOutcomeKind::not_sent, "connection refused", random_.between(1, 50));
     return;  // the others wait for it
   }
   ++collective.called;
-  if (faults_.strikes(Fault::save_fail)) {
+  const bool lost = mishap == Mishap::request_lost || mishap == Mishap::silent;
+  if (lost || faults_.strikes(Fault::save_fail)) {
     collective.broken = true;
     end(effect.call, SaveOutcomeKind::failed, "CUDA error", random_.between(10, 5'000));
     for (const protocol::CallId waiting : collective.waiting) hang(waiting);

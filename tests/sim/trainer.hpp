@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/plan.hpp"
 #include "sim/store.hpp"
 #include "sim/trace.hpp"
 
@@ -16,6 +17,8 @@ class TrainerGroup {
   using Post = std::function<void(protocol::EventBody)>;
   TrainerGroup(Random& random, Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace, Post post);
 
+  // The next save that is asked for: refused, or failed, or done and not answered.
+  void fail_next(Mishap mishap) { mishap_ = mishap; }
   // `ranks`: how many take part in one save (one, when only rank 0 is asked).
   void save(const protocol::TriggerSave& effect, int ranks);
 
@@ -35,6 +38,7 @@ class TrainerGroup {
   Store& store_;
   const Trace& trace_;
   Post post_;
+  Mishap mishap_ = Mishap::none;
   std::map<std::string, Collective> collectives_;  // by directory
 };
 

@@ -3,21 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/pairs.hpp"
 #include "sim/violation.hpp"
 #include "weighlock/core/json.hpp"
-#include "weighlock/protocol/replay.hpp"
 
 namespace weighlock::sim {
 
 using protocol::Record;
+using protocol::RecordKind;
 
 namespace {
 
 constexpr std::uint64_t kStepsMax = 400'000;  // a machine that turns in a circle must not turn for ever
-
-constexpr int kDeathsMax = 3;  // in one run
-// Ids of calls that no record names must not be used again: the world would take them for the same call.
-constexpr std::uint64_t kIdsPerLife = 1'000'000;
 
 protocol::State first_state() {
   protocol::State state;
@@ -27,13 +24,13 @@ protocol::State first_state() {
 
 }  // namespace
 
-World::World(std::uint64_t seed, Coverage& coverage, std::FILE* story)
+World::World(std::uint64_t seed, Coverage& coverage, std::FILE* story, const Plan* plan)
     : coverage_(coverage),
       random_(seed),
       faults_(random_, coverage.faults),
       no_faults_(random_, coverage.faults),
       trace_(scheduler_, story),
-      scenario_(draw_scenario(seed, random_, faults_)),
+      scenario_(plan == nullptr ? draw_scenario(seed, random_, faults_) : planned_scenario(seed, random_)),
       store_(random_, faults_, scheduler_, [this](protocol::EventBody event) { post(std::move(event)); }),
       network_(scenario_, random_, faults_, no_faults_, scheduler_, store_, trace_,
                [this](protocol::CallId call, Outcome outcome) {
@@ -43,13 +40,19 @@ World::World(std::uint64_t seed, Coverage& coverage, std::FILE* story)
                [this](protocol::EventBody event) { post(std::move(event)); }),
       invariants_(Witness{scenario_, scheduler_, network_, store_, clients_, trace_, coverage}),
       driver_(std::make_unique<protocol::Driver>(first_state(), scenario_.dialects, *this)),
-      death_dice_(seed ^ 0x9e3779b97f4a7c15ULL) {
+      death_dice_(seed ^ 0x9e3779b97f4a7c15ULL),
+      plan_(plan) {
   invariants_.watch(*driver_);
   const bool any_calm = std::find(scenario_.calm.begin(), scenario_.calm.end(), true) != scenario_.calm.end();
-  if (seed % 3 != 1 && !any_calm) {
+  if (plan_ != nullptr) {
+    lives_left_ = 2;
+  } else if (seed % 3 != 1 && !any_calm) {
     death_permille_ = static_cast<unsigned>(death_dice_.between(5, 60));
+    if (death_dice_.chance(500)) effect_death_permille_ = static_cast<unsigned>(death_dice_.between(1, 15));
+    loses_tails_ = death_dice_.chance(250);
     lives_left_ = kDeathsMax;
   }
+  was_alive_.resize(scenario_.engines.size(), true);
   for (std::size_t i = 0; i < scenario_.pairs.size(); ++i) {
     StoreSettings settings = scenario_.stores[i];
     settings.calm = scenario_.calm[i];
@@ -65,7 +68,7 @@ void World::fold(std::uint64_t value) {
 }
 
 void World::post(protocol::EventBody event) {
-  if (invariants_.stopped()) return;
+  if (invariants_.stopped() || dying_) return;
   fold(event.index());
   invariants_.before_event(event);
   if (trace_.on()) {
@@ -87,24 +90,46 @@ void World::post(protocol::EventBody event) {
 void World::append(std::vector<Record> group, std::function<void()> durable) {
   if (dying_) return;
   if (appending_) throw Violation{0, "a group is appended while another is on its way"};
+  const Fate fate = plan_ == nullptr ? Fate::goes_on : planned_fate();
+  const bool doomed = fate == Fate::dies_after;
+  if (fate != Fate::goes_on && !doomed) return doom(0);  // a journal that can't be written ends the process
   appending_ = true;
   invariants_.on_append(group);
   const std::int64_t delay = faults_.strikes(Fault::slow_journal) ? random_.between(10, 500) : random_.between(0, 2);
-  const bool dies = faults_.on() && lives_left_ > 0 && death_dice_.chance(death_permille_);
+  const bool dies = plan_ == nullptr && faults_.on() && lives_left_ > 0 && death_dice_.chance(death_permille_);
   const bool is_lost = dies && death_dice_.chance(300);
-  scheduler_.after(delay, [this, group = std::move(group), durable = std::move(durable), dies, is_lost] {
-    if (is_lost) return die();
-    on_group_durable(group, durable, dies);
+  const auto commit =
+      std::find_if(group.begin(), group.end(), [](const Record& record) { return record.kind == RecordKind::commit; });
+  if (commit != group.end() && faults_.on() && plan_ == nullptr && !scenario_.is_calm(commit->pair) &&
+      random_.chance(30))  // in the very moment of the decision
+    scheduler_.after(0, [this, pair = scenario_.pair_of(commit->pair)] {
+      act(ClientAction{now(), ClientActionKind::cancel, pair});
+    });
+  group_on_its_way_ = std::move(group);
+  scheduler_.after(delay, [this, durable = std::move(durable), dies = dies || doomed, doomed, is_lost, life = life_] {
+    if (life != life_) return;
+    if (is_lost) {
+      group_on_its_way_.clear();
+      return die();
+    }
+    int effects = 0;
+    if (dies && !doomed) effects = death_dice_.chance(300) ? 0 : static_cast<int>(death_dice_.between(1, 12));
+    on_group_durable(std::exchange(group_on_its_way_, {}), durable, dies, effects);
   });
 }
 
 void World::records_held() {
   scheduler_.after(500, [this, life = life_] {
-    if (life == life_) driver_->flush();
+    if (life == life_ && !dying_) driver_->flush();
   });
 }
 
-void World::on_group_durable(const std::vector<Record>& group, const std::function<void()>& durable, bool dies) {
+void World::stepping(const protocol::State& state, const protocol::Event& event) {
+  note_pair(coverage_, state, event);
+}
+
+void World::on_group_durable(const std::vector<Record>& group, const std::function<void()>& durable, bool dies,
+                             int effects) {
   if (trace_.on()) {
     for (const Record& record : group) {
       trace_.line("durable {} {} {} {} {}", name(record.kind), record.pair, record.update, record.worker,
@@ -113,36 +138,15 @@ void World::on_group_durable(const std::vector<Record>& group, const std::functi
   }
   appending_ = false;
   invariants_.on_durable(group);
-  if (death_permille_ > 0) journal_.insert(journal_.end(), group.begin(), group.end());
+  if (lives_left_ > 0 || life_ > 0) {
+    journal_.insert(journal_.end(), group.begin(), group.end());
+    group_ends_.push_back(journal_.size());
+  }
+  if (!durable) return;  // nobody is left to be told
   dying_ = dies;
-  if (dies) effects_left_ = death_dice_.chance(300) ? 0 : static_cast<int>(death_dice_.between(1, 12));
+  effects_left_ = effects;
   durable();
   if (dies) die();
-}
-
-void World::die() {
-  ++life_;
-  --lives_left_;
-  ++coverage_.deaths;
-  trace_.line("the gateway dies and starts again");
-  appending_ = dying_ = false;
-  timers_.clear();
-  network_.gateway_died();
-  store_.gateway_died();
-  clients_.gateway_died();
-  invariants_.gateway_died(journal_);
-  protocol::Replay replay(scenario_.dialects);
-  for (const Record& record : journal_) {
-    Record read = record;  // as the journal gives it back
-    read.body = parse_json(json::serialize(record.body), "record")->as_object();
-    replay.take(read, now());
-  }
-  protocol::State state = replay.finish(fmt::format("sim{}", life_), now());
-  state.next_id += kIdsPerLife * static_cast<std::uint64_t>(life_);
-  driver_ = std::make_unique<protocol::Driver>(std::move(state), scenario_.dialects, *this);
-  invariants_.watch(*driver_);
-  journal_.push_back(Record{protocol::RecordKind::gateway_started, "", "", "", {}});
-  post(protocol::Recover{});
 }
 
 void World::tell(const protocol::Effect& effect) const {
@@ -176,13 +180,23 @@ void World::tell(const protocol::Effect& effect) const {
 
 void World::perform(protocol::Effect effect) {
   if (dying_ && --effects_left_ < 0) return;
+  const bool told_only =
+      std::holds_alternative<protocol::StartTimer>(effect) || std::holds_alternative<protocol::CancelTimer>(effect);
+  const Fate what = dying_ || told_only ? Fate::goes_on : fate();
+  if (what == Fate::dies_before || what == Fate::dies_after) doom(0);
+  if (what == Fate::dies_before) return;
+  const Mishap mishap = what == Fate::fails ? plan_->mishap : Mishap::none;
+  const bool is_job = std::holds_alternative<protocol::Prepare>(effect) ||
+                      std::holds_alternative<protocol::Seal>(effect) ||
+                      std::holds_alternative<protocol::ComputeDigest>(effect);
+  if (what == Fate::fails && is_job) store_.fail_next();
   fold(effect.index() + 100);
   fold(static_cast<std::uint64_t>(scheduler_.now().ms));
   tell(effect);
   invariants_.before_effect(effect);
-  if (const auto* call = std::get_if<protocol::Call>(&effect)) perform_call(*call);
+  if (const auto* call = std::get_if<protocol::Call>(&effect)) perform_call(*call, mishap);
   if (const auto* cancel = std::get_if<protocol::Cancel>(&effect)) network_.cancel(cancel->call);
-  if (const auto* save = std::get_if<protocol::TriggerSave>(&effect)) perform_save(*save);
+  if (const auto* save = std::get_if<protocol::TriggerSave>(&effect)) perform_save(*save, mishap);
   if (const auto* prepare = std::get_if<protocol::Prepare>(&effect)) store_.prepare(*prepare);
   if (const auto* seal = std::get_if<protocol::Seal>(&effect)) store_.seal(*seal);
   if (const auto* digest = std::get_if<protocol::ComputeDigest>(&effect)) store_.digest(*digest);
@@ -193,7 +207,7 @@ void World::perform(protocol::Effect effect) {
   if (const auto* ended = std::get_if<protocol::UpdateEnded>(&effect)) clients_.on_update_ended(ended->update);
 }
 
-void World::perform_call(const protocol::Call& call) {
+void World::perform_call(const protocol::Call& call, Mishap mishap) {
   Engine* engine = network_.find(call.worker);
   const bool loads = changes_weights(call.operation.kind);
   Faults& faults = scenario_.is_calm(call.worker) ? no_faults_ : faults_;
@@ -206,12 +220,13 @@ void World::perform_call(const protocol::Call& call) {
   if (faults.strikes(Fault::restart)) {  // soon, between two requests
     scheduler_.after(random_.between(1, 8'000), [engine] { engine->die("restart soon"); });
   }
-  network_.start(call);
+  network_.start(call, mishap);
 }
 
-void World::perform_save(const protocol::TriggerSave& save) {
+void World::perform_save(const protocol::TriggerSave& save, Mishap mishap) {
   const std::size_t pair = scenario_.pair_of(save.trainer);
   const protocol::PairSpec& spec = scenario_.pairs[pair];
+  trainers_[pair]->fail_next(mishap);
   trainers_[pair]->save(
       save, spec.save_trigger == protocol::SaveTrigger::rank0 ? 1 : static_cast<int>(spec.trainer_urls.size()));
 }
@@ -241,6 +256,31 @@ void World::schedule_restarts() {
   for (Engine& engine : network_.engines()) {
     if (scenario_.is_calm(engine.url()) || !random_.chance(300)) continue;
     scheduler_.at(Instant{random_.between(0, scenario_.faults_end.ms)}, [&engine] { engine.die("restart in peace"); });
+  }
+}
+
+// Other people do what they like at any time.
+void World::schedule_strangers() {
+  for (Engine& engine : network_.engines()) {
+    if (scenario_.is_calm(engine.url())) continue;
+    for (const Fault fault : {Fault::foreign_pause, Fault::foreign_resume}) {
+      if (!faults_.enabled(fault) || !random_.chance(300)) continue;
+      scheduler_.at(Instant{random_.between(0, scenario_.faults_end.ms)}, [&engine, fault] {
+        fault == Fault::foreign_pause ? engine.foreign_pause() : engine.foreign_resume();
+      });
+    }
+  }
+}
+
+// In which states of the registry workers' processes end.
+void World::look_at_engines() {
+  for (std::size_t i = 0; i < was_alive_.size(); ++i) {
+    const EngineTruth& real = network_.engines()[i].truth();
+    const bool died = was_alive_[i] && !real.alive;
+    was_alive_[i] = real.alive;
+    if (!died) continue;
+    const auto worker = driver_->state().workers.find(network_.engines()[i].url());
+    if (worker != driver_->state().workers.end()) ++coverage_.died_in[static_cast<std::size_t>(worker->second.state)];
   }
 }
 
@@ -278,6 +318,8 @@ void World::run() {
   tell_scenario();
   for (const ClientAction& action : scenario_.actions) scheduler_.at(action.at, [this, action] { act(action); });
   schedule_restarts();
+  schedule_deaths();
+  schedule_strangers();
   scheduler_.at(scenario_.faults_end, [this] {
     trace_.line("faults stop");
     faults_.stop();
@@ -287,15 +329,17 @@ void World::run() {
   std::string why = "faults have not stopped";
   while (!scheduler_.empty() && scheduler_.now() <= end) {
     scheduler_.run_one();
-    invariants_.check_state();
+    look_at_engines();
+    if (!dying_) invariants_.check_state();
     if (scheduler_.steps() > kStepsMax) throw Violation{16, "the run doesn't come to rest: too many events"};
-    if (faults_.on()) continue;
+    if (faults_.on() || dying_) continue;
     why = invariants_.unsettled();
     if (why.empty()) break;
   }
   coverage_.actions += scheduler_.steps();
   if (invariants_.stopped()) ++coverage_.stopped;
   if (!why.empty()) throw Violation{16, why};
+  if (plan_ != nullptr) invariants_.check_planned_end();
 }
 
 }  // namespace weighlock::sim

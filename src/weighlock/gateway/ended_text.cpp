@@ -155,6 +155,23 @@ std::string running_text(const Update& update, Milliseconds waited) {
       committed ? "true" : "undecided");
 }
 
+std::string join_line(const Update& join) {
+  const std::string_view word = join.state == UpdateState::succeeded ? "ok"
+                                : join.state == UpdateState::aborted ? "dropped"
+                                                                     : "failed";
+  std::string worker;
+  for (const auto& [url, target] : join.targets) worker = url;
+  const Milliseconds took = join.ended_at.value_or(join.requested_at) - join.requested_at;
+  const std::string version = join.version.lineage == 0 ? "start" : fmt::format("v{}", join.version.version);
+  std::string line = fmt::format("pair={} join {} {} {} {}", join.pair, worker, version, word, seconds(took));
+  if (join.error) {
+    std::string cause = join.error->text();
+    std::replace(cause.begin(), cause.end(), '"', '\'');
+    line += fmt::format(" cause=\"{}\"", cause);
+  }
+  return line;
+}
+
 std::string log_line(const State& state, const Update& update, Instant now) {
   const bool ok = update.state == UpdateState::succeeded;
   std::string slowest;

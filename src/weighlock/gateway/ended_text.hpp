@@ -22,5 +22,7 @@ std::string running_text(const protocol::Update& update, Milliseconds waited);
 
 // "pair=actor v41->v42 ok workers=8/8 save=3.1s verify=0.4s pause=0.42s slowest=http://..."
 std::string log_line(const protocol::State& state, const protocol::Update& update, Instant now);
+// A worker that was brought back between updates, or could not be, in one line.
+std::string join_line(const protocol::Update& join);
 
 }  // namespace weighlock

@@ -101,6 +101,19 @@ TEST_F(EndedText, the_log_line_has_what_an_operator_greps_for) {
             "pair=actor v5->v6 ok workers=1/1 save=3.1s load=0.00s verify=0.40s pause=0.42s slowest=http://a:1");
 }
 
+TEST_F(EndedText, a_join_is_told_in_one_line) {
+  update.kind = UpdateKind::join;
+  update.version = VersionRef{1, 42, "", "", ""};
+  update.state = UpdateState::succeeded;
+  update.requested_at = Instant{1000};
+  update.ended_at = Instant{4100};
+  add("http://a:1", WorkerState::ready);
+  EXPECT_EQ(join_line(update), "pair=actor join http://a:1 v42 ok 3.1s");
+  update.state = UpdateState::failed;
+  update.error = Error{ErrorCode::worker_failed, "it said \"no\"", nullptr};
+  EXPECT_EQ(join_line(update), "pair=actor join http://a:1 v42 failed 3.1s cause=\"it said 'no'\"");
+}
+
 TEST(Views, a_worker_has_an_id_that_fits_a_path) {
   EXPECT_EQ(worker_id("http://10.0.0.7:30000"), "10.0.0.7:30000");
   EXPECT_EQ(worker_id("https://gpu:443/engine/1"), "https~gpu:443~engine~1");

@@ -8,6 +8,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/engines/dialect.hpp"
 #include "weighlock/gateway/api/context.hpp"
+#include "weighlock/gateway/api/openapi.hpp"
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/executor.hpp"
 #include "weighlock/gateway/state_at_start.hpp"
@@ -142,11 +143,16 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
   add_worker_routes(router, api);
   add_event_routes(router, api);
   add_health_routes(router, api);
+  add_openapi_route(router);
 }
 
 void Gateway::Implementation::on_update_ended(const protocol::UpdateId& id) {
   const protocol::Update* update = api.find_update(id);
-  if (!update || update->kind != protocol::UpdateKind::update) return;
+  if (!update || update->kind == protocol::UpdateKind::leave) return;
+  if (update->kind == protocol::UpdateKind::join) {
+    const std::string line = join_line(*update);
+    return update->state == protocol::UpdateState::failed ? log_warn("{}", line) : log_info("{}", line);
+  }
   metrics.update_ended(*update, loop.now());
   const std::string line = log_line(driver.state(), *update, loop.now());
   if (update->state == protocol::UpdateState::succeeded)

@@ -103,8 +103,9 @@ TEST_F(GatewayRecoveryTest, stop_that_takes_too_long_tells_its_clients_and_leave
   start();
   make_pair();
   engines[0]->hold_loads = true;
-  auto waiting = std::async(std::launch::async,
-                            [this] { return call("POST", "/v1/pairs/actor/updates?wait=60", {{"version", 1}}); });
+  auto waiting = std::async(std::launch::async, [this] {
+    return call("POST", "/v1/pairs/actor/updates?wait=60", {{"version", 1}});
+  });
   until("a load", [&] { return engines[0]->loads > 0; });
   engines[0]->hold_reads = true;  // no barrier is answered
   const auto began = std::chrono::steady_clock::now();

@@ -134,6 +134,7 @@ json::object worker_view(const ViewContext& context, const Worker& worker) {
   out["incarnation"] = worker.incarnation;
   out["cause"] = cause_view(context, worker.cause);
   if (worker.paused_by_other) out["paused_by"] = "other";
+  if (worker.joins.failures > 0) out["joins_failed"] = worker.joins.failures;
   return out;
 }
 
@@ -240,7 +241,10 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
   out["lora"] = lora_view(pair.spec.lora);
   out["lineage"] = pair.lineage;
   out["committed"] = pair.committed ? json::value(pair.committed->version) : json::value(nullptr);
-  out["state"] = !pair.removing.empty() ? "removing" : !pair.active.empty() ? "updating" : "idle";
+  out["state"] = !pair.removing.empty()                             ? "removing"
+                 : !pair.active.empty()                             ? "updating"
+                 : is_dormant(pair, context.now) && !pair.spec.lora ? "dormant"
+                                                                    : "idle";
   out["rollback"] = pair.last_good ? "available" : "unavailable";
   out["rollback_reason"] = pair.last_good ? json::value(nullptr) : json::value(pair.rollback_reason);
   out["ownership"] = ownership_view(context.state, pair);

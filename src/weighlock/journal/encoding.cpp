@@ -164,11 +164,19 @@ std::string chain_hash(std::int64_t number, std::string_view previous, std::stri
   return out;
 }
 
+std::string short_hash(std::string_view raw) {
+  constexpr std::size_t kShown = 6;
+  return hex(raw.substr(0, kShown)) + "...";
+}
+
 Result<JournalEntry> decode_row(std::int64_t number, std::string_view previous, std::string_view hash,
                                 std::string_view body) {
   if (previous.size() != kJournalHashBytes || hash.size() != kJournalHashBytes)
     return corrupt(number, "its hashes have a wrong length");
-  if (chain_hash(number, previous, body) != hash) return corrupt(number, "its content doesn't agree with its hash");
+  if (const std::string real = chain_hash(number, previous, body); real != hash)
+    return corrupt(number, fmt::format("its content doesn't agree with its hash: it was altered (the hash is {}, the "
+                                       "content gives {})",
+                                       short_hash(hash), short_hash(real)));
   Result<json::value> value = parse_json(body, fmt::format("record {}", number));
   if (!value) return corrupt(number, value.error().message);
   const std::optional<std::string_view> word = find_string(*value, "kind");

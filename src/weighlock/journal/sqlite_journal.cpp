@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "weighlock/journal/chain.hpp"
 #include "weighlock/journal/encoding.hpp"
 
 namespace weighlock {
@@ -174,35 +175,34 @@ Status SqliteJournal::Implementation::verify() {
   sqlite3_reset(row);
   sqlite3_bind_int64(row, 1, 0);
   sqlite3_bind_int64(row, 2, -1);
+  ChainCheck check;
   std::string fault;  // the first one
   std::int64_t good_before = 0;
   std::int64_t readable_after = 0;
-  std::int64_t number = 0;
   int step = SQLITE_OK;
   while ((step = sqlite3_step(row)) == SQLITE_ROW) {
     const std::int64_t found = sqlite3_column_int64(row, 0);
-    Result<JournalEntry> entry = decode_row(found, column(row, 1), column(row, 2), column(row, 3));
-    if (fault.empty() && found != number + 1)
-      fault = fmt::format("record {} is missing: {} comes after {}", number + 1, found, number);
-    if (fault.empty() && !entry) fault = entry.error().message;
-    if (fault.empty() && column(row, 1) != last_hash)
-      fault = fmt::format("record {} doesn't follow record {}: one of them was altered", found, number);
-    if (fault.empty())
+    const Result<JournalEntry> entry = decode_row(found, column(row, 1), column(row, 2), column(row, 3));
+    const std::vector<JournalFault> faults = check.take(found, column(row, 1), column(row, 2), entry);
+    if (fault.empty() && !faults.empty()) fault = faults.front().text;
+    if (fault.empty()) {
       good_before = found;
-    else if (entry)
+    } else if (entry) {
       ++readable_after;
-    number = found;
-    last_hash = column(row, 2);
+    }
   }
+  last_hash = check.last_hash();
+  const std::int64_t number = check.last_number();
   sqlite3_reset(row);
   if (fault.empty() && step != SQLITE_DONE)
     fault = fmt::format("record {} can't be read: {}", number + 1, sqlite3_errmsg(db));
   if (!fault.empty())
     return error(
         ErrorCode::journal_corrupt,
-        fmt::format("{}; records 1 to {} are whole, {} later ones can be read. Move the state directory away to start "
-                    "anew: paused workers are then found and taken over by their state",
-                    fault, good_before, readable_after));
+        fmt::format("{}; records 1 to {} are whole, {} later ones can be read: `weighlock journal inspect '{}'` shows "
+                    "them all. Move the state directory away to start anew: paused workers are then found and taken "
+                    "over by their state",
+                    fault, good_before, readable_after, settings.directory));
   last = number;
   return {};
 }

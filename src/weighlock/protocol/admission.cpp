@@ -7,6 +7,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
@@ -48,49 +49,15 @@ std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
   return std::nullopt;
 }
 
+}  // namespace
+
 json::object connected_body(const PairSpec& spec, std::int64_t lineage) {
   json::object body = spec_body(spec);
   body["lineage"] = lineage;
   return body;
 }
 
-bool is_leaving(const Pair& pair, const Worker& worker) {
-  if (!pair.removing.empty()) return true;
-  if (!pair.reconnect) return false;
-  const auto& list = pair.reconnect->spec.workers;
-  return std::none_of(list.begin(), list.end(), [&](const WorkerSpec& spec) { return spec.url == worker.url; });
-}
-
-// A worker that LoRA pairs still use stays, as one that no full-model pair ever had.
-std::map<std::string, Worker>::iterator forget_worker(State& state, std::map<std::string, Worker>::iterator it) {
-  if (!is_shared(state, it->first)) return state.workers.erase(it);
-  Worker fresh;
-  fresh.url = it->first;
-  fresh.dialect = it->second.dialect;
-  fresh.locked_by = it->second.locked_by;  // an adapter may be on its way
-  it->second = std::move(fresh);
-  return std::next(it);
-}
-
-// Forgets the pair's leaving workers; one that could not be brought back is kept as ABANDONED until its URL is added
-// again.
-std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair) {
-  std::vector<std::string> abandoned;
-  auto& workers = context.state().workers;
-  for (auto it = workers.begin(); it != workers.end();) {
-    Worker& worker = it->second;
-    if (worker.pair != name || !is_leaving(pair, worker)) {
-      ++it;
-    } else if (worker.state == WorkerState::ready || worker.state == WorkerState::gone || is_superseded(pair)) {
-      it = forget_worker(context.state(), it);
-    } else {
-      abandoned.push_back(fmt::format("{}: {}", worker.url, worker.cause ? worker.cause->message : "left as it was"));
-      if (worker.state != WorkerState::abandoned) context.set_worker(worker, WorkerState::abandoned, worker.cause);
-      ++it;
-    }
-  }
-  return abandoned;
-}
+namespace {
 
 void apply_spec(Context& context, const ConnectPair& event) {
   const std::string& name = event.spec.name;
@@ -102,23 +69,9 @@ void apply_spec(Context& context, const ConnectPair& event) {
   if (pair.spec.lora) apply_lora_spec(context, pair, before);
   for (const WorkerSpec& spec : event.spec.workers) {
     if (pair.spec.lora) break;
-    Worker& worker = context.state().workers[spec.url];
-    if (worker.pair != name) {
-      const bool was_abandoned = worker.state == WorkerState::abandoned;
-      worker.url = spec.url;
-      worker.pair = name;
-      // A worker that joins a pair with a committed version may not serve before it holds it.
-      if (was_abandoned) {
-        context.set_worker(worker, WorkerState::quarantined, worker.cause);
-      } else if (pair.committed) {
-        context.set_worker(worker, WorkerState::quarantined,
-                           context.cause(CauseCode::restarted, "joined after the last update"));
-      }
-    } else if (worker.state == WorkerState::abandoned) {
-      context.set_worker(worker, WorkerState::quarantined, worker.cause);
-    }
-    if (spec.dialect) worker.dialect = spec.dialect;
+    enter_pair(context, pair, spec);
   }
+  note_use(pair, context.now(), false);
   context.record(RecordKind::pair_connected, name, "", "", connected_body(event.spec, pair.lineage));
   epoch_at_connect(context, name, before.save_path);
   reply(context, event.token, std::nullopt);
@@ -134,31 +87,6 @@ void abort_queue(Context& context, Pair& pair, const Error& error) {
 }
 
 namespace {
-
-// Leaving workers that aren't READY get one heal before they are let go (protocol.md section 2, "Leaving").
-bool start_leave_job(Context& context, const std::string& name, Pair& pair) {
-  if (is_superseded(pair)) return false;
-  std::vector<std::string> urls;
-  for (auto& [url, worker] : context.state().workers) {
-    if (worker.pair == name && is_leaving(pair, worker) && worker.state == WorkerState::quarantined)
-      urls.push_back(url);
-  }
-  if (urls.empty()) return false;
-  Update update;
-  update.number = context.state().next_update++;
-  update.id = fmt::format("{}-{}", context.state().boot, update.number);
-  update.kind = UpdateKind::leave;
-  update.pair = name;
-  update.policy = pair.spec.policy;
-  update.version = pair.committed.value_or(VersionRef{});
-  update.requested_at = context.now();
-  for (const std::string& url : urls) update.targets[url].worker = url;
-  const UpdateId id = update.id;
-  pair.active = id;
-  context.state().updates.emplace(id, std::move(update));
-  begin_leave(context, context.state().updates.at(id));
-  return true;
-}
 
 std::optional<Error> refuse_request(Context& context, const RequestUpdate& event) {
   State& state = context.state();
@@ -182,17 +110,6 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
                                 "(`update --from DIR`, or \"path\")",
                                 event.pair));
   return std::nullopt;
-}
-
-bool is_repetition(const Update& update, const RequestUpdate& event) {
-  if (update.rollback != event.rollback) return false;
-  return update.version.version ==
-         (event.rollback ? event.rollback_to.value_or(update.version.version) : event.version);
-}
-
-std::string wanted_by(const RequestUpdate& event) {
-  if (!event.rollback) return fmt::format("v{}", event.version);
-  return event.rollback_to ? fmt::format("a rollback to v{}", *event.rollback_to) : "a rollback";
 }
 
 // The update that this request is a repetition of: the same key, or the same version while it is wanted already.
@@ -245,6 +162,7 @@ UpdateId enqueue(Context& context, Pair& pair, const RequestUpdate& event, const
   update.path = !target ? event.path : target->handed ? target->version.directory : std::string();
   update.policy = event.policy;
   update.requested_at = context.now();
+  note_use(pair, context.now(), true);
   update.phases.push_back(PhaseTime{UpdateState::queued, context.now(), Milliseconds{0}});
   const UpdateId id = update.id;
   if (!event.key.empty()) pair.keys[event.key] = id;
@@ -315,6 +233,7 @@ void on_connect(Context& context, const ConnectPair& event) {
                  error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.spec.name)));
   if (!event.new_lineage && same_workers(pair.spec, event.spec)) {
     const std::string save_path = std::exchange(pair.spec, event.spec).save_path;  // they hold from the next update on
+    note_use(pair, context.now(), false);
     context.record(RecordKind::pair_connected, event.spec.name, "", "", connected_body(event.spec, pair.lineage));
     epoch_at_connect(context, event.spec.name, save_path);
     return reply(context, event.token, std::nullopt);
@@ -339,6 +258,7 @@ void on_remove(Context& context, const RemovePair& event) {
           error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair)));
     pair.reconnect.reset();
   }
+  refuse_changes(context, pair, error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair)));
   make_way(context, event.pair, pair, "the pair was disconnected");
   pair_is_idle(context, event.pair);
 }
@@ -347,7 +267,7 @@ void pair_is_idle(Context& context, const std::string& name) {
   const auto it = context.state().pairs.find(name);
   if (it == context.state().pairs.end()) return;
   Pair& pair = it->second;
-  if (!pair.active.empty()) return;
+  if (!pair.active.empty() && !mutant(Mutant::updates_interleave)) return;
   if (pair.queue.empty() && !context.state().stopping && start_bring_back(context, name)) return;
   if (pair.reconnect) {  // while it waited another pair may have taken a worker of its list
     if (auto error = refuse_spec(context, pair.reconnect->spec)) {
@@ -356,6 +276,7 @@ void pair_is_idle(Context& context, const std::string& name) {
     }
   }
   const bool wants_leave = !pair.removing.empty() || pair.reconnect;
+  if (wants_leave) drop_joins(context, pair, "the pair was disconnected or connected again");
   if (wants_leave && !context.state().stopping && start_leave_job(context, name, pair)) return;
   if (!pair.removing.empty()) {
     const std::vector<ReplyToken> tokens = pair.removing;
@@ -363,6 +284,7 @@ void pair_is_idle(Context& context, const std::string& name) {
     const std::vector<std::string> abandoned = release_leaving(context, name, pair);
     context.record(RecordKind::pair_removed, name, "", "", {{"abandoned", abandoned.size()}});
     auto& orphans = context.state().orphans;
+    orphans.insert(orphans.end(), pair.joins_ended.begin(), pair.joins_ended.end());
     orphans.insert(orphans.end(), pair.history.begin(), pair.history.end());
     for (; orphans.size() > limits::kUpdatesRememberedMax; orphans.pop_front())
       context.state().updates.erase(orphans.front());
@@ -377,7 +299,8 @@ void pair_is_idle(Context& context, const std::string& name) {
     apply_spec(context, event);
     context.state().pairs[name].reconnect.reset();
   }
-  if (pair.queue.empty() || context.state().stopping) return;
+  if (!apply_changes(context, name)) return;
+  if (!pair.active.empty() || pair.queue.empty() || context.state().stopping) return;
   const UpdateId next = pair.queue.front();
   pair.queue.pop_front();
   pair.active = next;
@@ -442,6 +365,7 @@ void on_shutdown(Context& context) {
   for (const std::string& name : names) {
     Pair& pair = state.pairs.at(name);
     abort_queue(context, pair, error);
+    refuse_changes(context, pair, error);
     if (pair.ownership.recover_waits) continue;  // it goes on when its epoch was looked at
     Update* active = context.find_update(pair.active);
     if (!active || active->kind != UpdateKind::update) continue;
@@ -452,12 +376,7 @@ void on_shutdown(Context& context) {
     }
   }
   for (const std::string& name : names) pair_is_idle(context, name);
-  const bool busy = std::any_of(state.pairs.begin(), state.pairs.end(),
-                                [](const auto& entry) { return !entry.second.active.empty(); });
-  if (!busy && !state.stopped) {
-    state.stopped = true;
-    context.emit(Stopped{});
-  }
+  stop_if_idle(context);
 }
 
 }  // namespace weighlock::protocol

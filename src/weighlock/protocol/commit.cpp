@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -15,8 +16,7 @@ bool may_lag(const Pair& pair, const Update& update, const Target& target) {
   if (target.verdict != Verdict::untouched || target.load_sent || update.policy.max_lag <= 0) return false;
   if (update.rollback) return false;  // what is gone back from isn't behind
   if (target.former_state != WorkerState::ready || !target.former_version || !pair.committed) return false;
-  if (target.former_version->lineage != pair.committed->lineage) return false;
-  return pair.committed->version - target.former_version->version <= update.policy.max_lag;
+  return within_lag(*pair.committed, *target.former_version, update.policy.max_lag);
 }
 
 }  // namespace
@@ -83,6 +83,7 @@ void begin_commit(Context& context, Update& update) {
     if (const auto& from = context.pair_of(update).committed) body["from"] = from->version;
   }
   context.record(RecordKind::commit, update, "", std::move(body));
+  if (mutant(Mutant::resume_before_commit)) return on_commit_durable(context, CommitDurable{update.id});
   context.emit(AwaitDurable{update.id});
 }
 

@@ -183,6 +183,7 @@ void Context::set_state(Update& update, UpdateState state) {
   if (is_terminal(state)) return;
   update.phases.push_back(PhaseTime{state, now_, Milliseconds{0}});
   json::object body{{"state", std::string(name(state))}};
+  if (update.kind == UpdateKind::join) body["kind"] = std::string(name(update.kind));
   if (update.error)
     body["error"] = {{"code", std::string(info(update.error->code).type)}, {"message", update.error->text()}};
   record(RecordKind::update_phase, update, "", std::move(body));
@@ -192,10 +193,12 @@ void Context::set_state(Update& update, UpdateState state) {
 void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause> why) {
   const bool lasting =
       state == WorkerState::ready || state >= WorkerState::quarantined || state == WorkerState::joining;
-  const bool changed = worker.state != state || worker.cause.has_value() != why.has_value();
+  const bool new_reason = why && why->code == CauseCode::operator_hold;
+  const bool changed = worker.state != state || worker.cause.has_value() != why.has_value() || new_reason;
   worker.state = state;
   worker.cause = std::move(why);
-  if (state == WorkerState::quarantined) begin_watch(*this, worker);
+  if (state == WorkerState::ready) worker.joins = JoinHistory{};
+  if (lasting) begin_watch(*this, worker);
   if (!lasting || !changed) return;
   json::object body{{"state", std::string(name(state))}};
   if (worker.version) {

@@ -37,6 +37,7 @@ void Driver::step_all(std::vector<Record>& records, Effects& rest) {
   while (!events_.empty()) {
     const Event event = std::move(events_.front());
     events_.pop_front();
+    ports_.stepping(state_, event);
     for (Effect& effect : step(state_, dialects_, event)) {
       if (auto* append = std::get_if<Append>(&effect)) {
         records.push_back(std::move(append->record));

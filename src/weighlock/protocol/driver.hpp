@@ -29,6 +29,8 @@ class Ports {
   virtual void perform(Effect effect) = 0;
   // Records are held from now on: `flush` should come before long, for those who watch the journal.
   virtual void records_held() = 0;
+  // Before each step; for those who count what happens when.
+  virtual void stepping(const State& /*state*/, const Event& /*event*/) {}
 };
 
 class Driver {

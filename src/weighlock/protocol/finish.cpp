@@ -70,6 +70,7 @@ void finish_resuming(Context& context, Update& update) {
 }
 
 void finish_restoring(Context& context, Update& update) {
+  if (update.kind == UpdateKind::join) return join_done(context, update);
   bool all_back = true;
   for (const auto& [url, target] : update.targets) {
     const bool left_out = !target.pause_sent && !target.load_sent && !target.label_changed;
@@ -104,7 +105,7 @@ void finish_if_done(Context& context, Update& update) {
   finish_restoring(context, update);
 }
 
-void end_update(Context& context, Update& update, UpdateState state, std::optional<Error> error) {
+void close_update(Context& context, Update& update, UpdateState state, std::optional<Error> error) {
   context.cancel_all_timers(update);
   for (auto& [url, target] : update.targets) context.give_up(target);
   context.set_state(update, state);
@@ -119,10 +120,12 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
         worker.state != WorkerState::ready)
       pair.spoiled[version_key(update.version)].insert(url);
     // After a restart nobody waits for it to leave any more: then it stays with its pair.
-    const bool leaves = update.kind == UpdateKind::leave && (!pair.removing.empty() || pair.reconnect);
+    const bool leaves =
+        update.kind == UpdateKind::leave && (!pair.removing.empty() || pair.reconnect || !pair.leaving.empty());
     if (leaves && worker.state != WorkerState::ready)
       context.set_worker(worker, WorkerState::abandoned, target.cause ? target.cause : worker.cause);
     target.ended_as = worker.state;
+    if (update.kind == UpdateKind::join) note_join_ended(worker, update, target, context.now());
   }
   release_locks(context, update);
   context.record(RecordKind::update_ended, update, "", outcome_body(context, update));
@@ -130,19 +133,31 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
   list_after_update(context, update.pair);
   release_versions(context, update);
   std::erase(pair.queue, update.id);
-  pair.history.push_back(update.id);
-  forget_oldest(context.state(), pair.history);
+  pair.joins.erase(update.id);
+  if (update.kind == UpdateKind::update) note_use(pair, context.now(), false);
+  std::deque<UpdateId>& ended = update.kind == UpdateKind::join ? pair.joins_ended : pair.history;
+  ended.push_back(update.id);
   context.emit(UpdateEnded{update.id});
+  forget_oldest(context.state(), ended);
+}
+
+void end_update(Context& context, Update& update, UpdateState state, std::optional<Error> error) {
+  const std::string pair = update.pair;
+  close_update(context, update, state, std::move(error));
   resume_waiting(context);
-  pair_is_idle(context, update.pair);
+  pair_is_idle(context, pair);
   start_retirements(context);
+  stop_if_idle(context);
+}
+
+void stop_if_idle(Context& context) {
   State& all = context.state();
-  const bool busy =
-      std::any_of(all.pairs.begin(), all.pairs.end(), [](const auto& entry) { return !entry.second.active.empty(); });
-  if (all.stopping && !all.stopped && !busy) {
-    all.stopped = true;
-    context.emit(Stopped{});
-  }
+  const bool busy = std::any_of(all.pairs.begin(), all.pairs.end(), [](const auto& entry) {
+    return !entry.second.active.empty() || !entry.second.joins.empty();
+  });
+  if (!all.stopping || all.stopped || busy) return;
+  all.stopped = true;
+  context.emit(Stopped{});
 }
 
 }  // namespace weighlock::protocol

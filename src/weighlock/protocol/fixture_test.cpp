@@ -167,7 +167,8 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
     default:
       break;
   }
-  outcome.reading = StateReading{e.incarnation, e.label, e.paused, "/models/start"};
+  const bool brief = call.operation.brief && call.operation.kind == OperationKind::read_state;
+  outcome.reading = StateReading{brief ? "" : e.incarnation, e.label, e.paused, "/models/start"};
   if (call.operation.kind == OperationKind::list_adapters) {
     outcome.reading->adapters.emplace();
     for (const auto& [name, directory] : e.adapters) outcome.reading->adapters->push_back({name, directory});
@@ -180,6 +181,7 @@ void Fixture::perform(Effect effect) {
   if (dead_) return;
   if (auto* call = std::get_if<Call>(&effect)) {
     engines_[call->worker].operations.push_back(call->operation.kind);
+    if (call->operation.kind == OperationKind::read_state) reads.push_back(call->operation);
     if (call->operation.kind == OperationKind::load_adapter)
       engines_[call->worker].adapter_calls.push_back("load " + call->operation.adapter);
     if (call->operation.kind == OperationKind::unload_adapter)
@@ -231,6 +233,8 @@ void Fixture::perform(Effect effect) {
     ended.push_back(done->update);
   } else if (auto* discard = std::get_if<Discard>(&effect)) {
     discards.push_back(*discard);
+  } else if (auto* fence = std::get_if<Fence>(&effect)) {
+    fences.push_back(*fence);
   } else if (auto* cancel = std::get_if<Cancel>(&effect)) {
     cancels.push_back(*cancel);
   } else if (std::holds_alternative<Stopped>(effect)) {
@@ -266,6 +270,7 @@ void Fixture::connect(int workers, int trainers) {
   event.token = 1;
   event.spec.name = "actor";
   event.spec.save_path = "/shared";
+  if (!reconciles) event.spec.policy.pair_lease = Milliseconds(0);
   for (int i = 0; i < workers; ++i) {
     event.spec.workers.push_back(WorkerSpec{url(i), std::nullopt});
     engines_[url(i)];

@@ -56,7 +56,9 @@ class Fixture : public Ports, public ::testing::Test {
   void perform(Effect effect) override;
   void records_held() override { held = true; }
 
+  // Workers are not brought back by themselves, unless `reconciles`.
   void connect(int workers, int trainers = 2);
+  bool reconciles = false;
   static std::string url(int i) { return "http://worker" + std::to_string(i) + ":30000"; }
   static std::string trainer(int i) { return "http://trainer" + std::to_string(i) + ":9000"; }
   UpdateId request(std::int64_t version, Policy policy = {}, std::string key = "");
@@ -109,6 +111,8 @@ class Fixture : public Ports, public ::testing::Test {
   std::vector<Discard> discards;
   std::vector<Seal> seals;
   std::vector<Cancel> cancels;
+  std::vector<Fence> fences;
+  std::vector<Operation> reads;  // of workers' states, in order
   bool stopped = false;
   std::shared_ptr<FakeEpochs> epochs;
   bool hold_commit = false;            // the group of a commit record stays on its way to the disk ...

@@ -6,6 +6,7 @@
 //   -> [heal_flushing] -> heal_verifying -> resume
 #include <fmt/format.h>
 
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -120,6 +121,14 @@ void on_heal_verified(Context& context, Update& update, Target& target, const Ou
     worker.version->label = goal_label(worker, *target.goal);
     worker.evidence = outcome.evidence;
     context.set_worker(worker, WorkerState::verified);
+    const Pair& pair = context.pair_of(update);
+    const bool leaves = update.kind == UpdateKind::leave && (!pair.removing.empty() || pair.reconnect);
+    if (pair.committed && !leaves && !within_lag(*pair.committed, *target.goal, update.policy.max_lag))
+      return quarantine(context, update, target,
+                        context.cause(CauseCode::lagging,
+                                      fmt::format("it was brought to {}, since the files of v{}, which is committed, "
+                                                  "can't be trusted; publish a higher version",
+                                                  goal_name(*target.goal), pair.committed->version)));
     return start_resume(context, update, target);
   }
   if (outcome.kind == OutcomeKind::unknown && ++target.tries < kTries)
@@ -167,13 +176,22 @@ void on_heal_paused(Context& context, Update& update, Target& target, const Outc
 
 }  // namespace
 
+bool within_lag(const VersionRef& committed, const VersionRef& version, int max_lag) {
+  if (version.same_version(committed)) return true;
+  const std::int64_t behind = committed.version - version.version;
+  return version.lineage == committed.lineage && behind >= 0 && behind <= max_lag;
+}
+
 std::optional<VersionRef> heal_goal(Context& context, const Update& update, const Target& target) {
+  if (update.kind == UpdateKind::join) return join_goal(context.pair_of(update), context.worker_of(target));
   const std::optional<VersionRef> good = context.pair_of(update).last_good;
   if (good && good->lineage == 0 && context.worker_of(target).start_path != good->directory) return std::nullopt;
   return good;
 }
 
 void heal_or_quarantine(Context& context, Update& update, Target& target) {
+  if (mutant(Mutant::heal_reloads_new) && update.kind == UpdateKind::update)
+    return start_heal(context, update, target, update.version);
   if (const auto goal = heal_goal(context, update, target)) return start_heal(context, update, target, *goal);
   const Pair& pair = context.pair_of(update);
   const std::string why = pair.last_good ? fmt::format("it started from '{}', and only '{}' was inspected",
@@ -194,6 +212,7 @@ void start_heal(Context& context, Update& update, Target& target, VersionRef goa
 }
 
 void on_heal_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
+  if (make_way_for_update(context, update)) return;
   switch (target.step) {
     case Step::heal_reading:
       on_heal_read(context, update, target, outcome);
@@ -262,7 +281,6 @@ void note_death(Context& context, Update& update, const Target& target, const Ve
 }
 
 bool is_suspect(Context& context, const Update& update, const VersionRef& version) {
-  constexpr std::size_t kDeathsMax = 2;  // one engine may die of anything
   const auto& deaths = context.pair_of(update).deaths;
   const auto it = deaths.find(version_key(version));
   return it != deaths.end() && it->second.size() >= kDeathsMax;

@@ -278,10 +278,10 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
     judge(context, target, Verdict::unknown, CauseCode::restarted, before + "; then a new process answered");
   } else {
     worker.earlier.clear();
-    const bool says_label = context.traits_of(worker).load_sets_label;
     const bool new_label = outcome.reading->label == update.version.label;
-    target.may_have_loaded = !says_label || new_label;
-    const bool took_it = says_label && new_label && !trusts_answers(update);  // there an answer is the evidence
+    target.may_have_loaded = true;  // an old label doesn't tell: some loads fail behind the weights
+    const bool took_it = context.traits_of(worker).load_sets_label && new_label &&
+                         !trusts_answers(update);  // there an answer is the evidence
     if (!took_it) return send_load(context, update, target);
     target.verdict = Verdict::loaded;
     target.unproven = true;
@@ -290,6 +290,11 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
     return after_label(context, update, target);
   }
   evaluate(context, update);
+}
+
+// What a load without effect leaves. One that was sent before it, and whose answer was lost, may have done anything.
+Verdict as_before(const Target& target) {
+  return target.may_have_loaded ? Verdict::torn : Verdict::untouched;
 }
 
 void on_loaded(Context& context, Update& update, Target& target, const Outcome& outcome) {
@@ -311,7 +316,7 @@ void on_loaded(Context& context, Update& update, Target& target, const Outcome& 
       if (outcome.code == ErrorCode::checkpoint_missing && traits.missing_directory_harmless &&
           ++target.tries < kDirectoryTries)
         return retry_later(context, update, target);
-      judge(context, target, target.may_have_loaded ? Verdict::torn : Verdict::untouched,
+      judge(context, target, as_before(target),
             outcome.code == ErrorCode::permission_denied ? CauseCode::credentials : CauseCode::load_failed, text);
       break;
     case OutcomeKind::not_sent:
@@ -419,6 +424,7 @@ void begin_loading(Context& context, Update& update) {
     context.emit(ComputeDigest{update.id, update.version.directory});
   }
   assign_batches(context, update);
+  if (mutant(Mutant::commit_before_verify)) context.pair_of(update).committed = update.version;
   context.start_timer(update, "load", update.policy.deadlines.load);
   evaluate(context, update);
 }
@@ -473,7 +479,7 @@ void on_load_timer(Context& context, Update& update) {
     } else if (before_verify(target.step)) {
       const bool unanswered = target.call.has_value();
       context.give_up(target);
-      const Verdict rest = target.verdict == Verdict::loaded ? Verdict::torn : Verdict::untouched;
+      const Verdict rest = target.verdict == Verdict::loaded ? Verdict::torn : as_before(target);
       judge(context, target, unanswered ? Verdict::unknown : rest,
             unanswered ? CauseCode::load_unknown : CauseCode::load_failed, text);
     }

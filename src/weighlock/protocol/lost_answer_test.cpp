@@ -117,6 +117,55 @@ TEST_F(LostAnswerTest, engine_that_restarted_is_not_taken_for_the_one_that_was_s
   EXPECT_NE(update(id).targets.at(url(0)).verdict, Verdict::loaded);
 }
 
+// It did its work, and the next one was refused: the worker is as the first one left it.
+void lose_then_refuse(Fixture& fixture) {
+  fixture.connect(1);
+  fixture.script(0, K::load, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost));
+  fixture.script(0, K::load, failed(OutcomeKind::untouched, "no such directory"));
+  fixture.request(1);
+}
+
+TEST_F(LostAnswerTest, load_that_is_refused_after_a_lost_one_leaves_the_worker_touched) {
+  lose_then_refuse(*this);
+  EXPECT_EQ(count(0, K::load), 3);
+  EXPECT_EQ(engine(0).loaded, "/models/start");
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+}
+
+struct World : Fixture {
+  void TestBody() override {}
+};
+
+TEST(LostAnswer, load_that_is_refused_after_a_lost_one_is_remembered_by_the_next_process) {
+  bool lived = false;
+  for (int n = 1; !lived; ++n) {
+    World world;
+    world.die_at_group(n, true);
+    lose_then_refuse(world);
+    lived = !world.dead();
+    if (lived) continue;
+    const int loads = world.count(0, K::load);
+    if (loads == 1 || loads == 2) world.engine(0).loaded = "half of v1";
+    world.start_again();
+    world.advance(std::chrono::seconds(1000));
+    EXPECT_EQ(world.engine(0).loaded, "/models/start") << n;
+    EXPECT_FALSE(world.engine(0).paused) << n;
+  }
+}
+
+// Where answers are believed no `loading:` is written, so the label may have stood there before.
+TEST_F(LostAnswerTest, label_that_stood_there_before_proves_no_load) {
+  engine(0).label = "1";
+  engine(0).loaded = "v1 of another life";
+  connect(1);
+  script(0, K::load, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost));
+  Policy policy;
+  policy.evidence = Evidence::acknowledged;
+  request(1, policy);
+  EXPECT_EQ(count(0, K::load), 2);
+  EXPECT_EQ(engine(0).loaded, "/shared/v1.a1");
+}
+
 TEST_F(LostAnswerTest, second_loss_is_unknown) {
   connect(2);
   script(0, K::load, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost), 2);

@@ -11,6 +11,11 @@ using K = OperationKind;
 
 class MachineTest : public Fixture {};
 
+// For a test that needs two.
+struct World : Fixture {
+  void TestBody() override {}
+};
+
 TEST_F(MachineTest, update_ends_succeeded_with_every_worker_ready_at_the_version) {
   connect(3);
   engine(2).dialect = DialectKind::vllm;
@@ -426,6 +431,26 @@ TEST_F(MachineTest, version_whose_digest_fails_after_the_commit_heals_nobody) {
   post(DigestDone{second, Error{ErrorCode::storage_failed, "file 'a.safetensors' is cut short", nullptr}});
   EXPECT_EQ(state().pairs.at("actor").committed->version, 2);
   EXPECT_EQ(state().pairs.at("actor").last_good->version, 1);
+}
+
+// v2 is committed and its files can't be read, so v3 is undone by way of v1.
+TEST_F(MachineTest, worker_that_could_only_be_healed_to_an_older_version_serves_within_max_lag_only) {
+  for (const int lag : {0, 1}) {
+    World world;
+    world.connect(1);
+    world.request(1);
+    world.sealed.digest = "";
+    const UpdateId second = world.request(2);
+    world.post(DigestDone{second, Error{ErrorCode::storage_failed, "file 'a.safetensors' is cut short", nullptr}});
+    world.script(0, K::load, failed(OutcomeKind::touched, "half of it"));
+    Policy policy;
+    policy.max_lag = lag;
+    world.request(3, policy);
+    EXPECT_EQ(world.engine(0).loaded, "/shared/v1.a1");
+    EXPECT_EQ(world.worker(0).state, lag == 0 ? WorkerState::quarantined : WorkerState::ready);
+    EXPECT_EQ(world.engine(0).paused, lag == 0);
+    EXPECT_EQ(lag == 0, world.worker(0).cause && world.worker(0).cause->code == CauseCode::lagging);
+  }
 }
 
 TEST_F(MachineTest, rank_behind_a_proxy_that_gave_up_still_owns_its_engine) {

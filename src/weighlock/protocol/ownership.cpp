@@ -38,7 +38,10 @@ List held_workers(Context& context, const std::string& pair, const Update* updat
   for (const auto& [url, worker] : context.state().workers) {
     if (worker.pair != pair) continue;
     const bool inherited = worker.taken_over && worker.taken_over->held;
-    if (!worker.paused_by_us && !inherited && !(update && may_be_paused(*update, worker))) continue;
+    // One that may not serve is paused again whenever somebody continues it, and to be brought back.
+    const bool kept =
+        (worker.state == WorkerState::quarantined || worker.state == WorkerState::joining) && !worker.paused_by_other;
+    if (!worker.paused_by_us && !inherited && !kept && !(update && may_be_paused(*update, worker))) continue;
     out.push_back({url, inherited ? worker.taken_over->incarnation : worker.incarnation});
   }
   return out;
@@ -138,52 +141,6 @@ void abort_waiting(Context& context, Update& update, const Error& why) {
            why));
 }
 
-void refuse_queue(Context& context, Pair& pair, const Error& error) {
-  const std::deque<UpdateId> queue = std::exchange(pair.queue, {});
-  for (const UpdateId& id : queue) {
-    if (Update* update = context.find_update(id)) end_before_pause(context, *update, UpdateState::rejected, error);
-  }
-}
-
-// Read-only from here on: the new owner barriers every worker and takes over what we hold paused.
-void supersede(Context& context, const std::string& name, Pair& pair, Epoch by) {
-  Ownership& own = pair.ownership;
-  cancel_timer(context, own);
-  by.paused.clear();
-  const std::int64_t epoch = own.epoch;
-  const std::deque<EventBody> parked = std::exchange(own.parked, {});
-  own = Ownership();
-  own.epoch = epoch;
-  own.superseded_by = by;
-  context.record(RecordKind::superseded, name, "", "", epoch_body(by));
-  const Error error = superseded_error(name, by);
-  for (auto& [url, worker] : context.state().workers) {
-    if (worker.pair == name) context.give_up_watch(worker);
-  }
-  std::vector<UpdateId> running(pair.joins.begin(), pair.joins.end());
-  if (!pair.active.empty()) running.push_back(pair.active);
-  for (const UpdateId& id : running) {
-    for (auto& [url, target] : context.state().updates.at(id).targets) context.give_up(target);
-  }
-  let_go_of_workers(context.state(), name);
-  for (auto& [url, worker] : context.state().workers) {
-    if (worker.pair == name && worker.state != WorkerState::abandoned)
-      context.set_worker(worker, WorkerState::foreign, context.cause(CauseCode::foreign, error.message));
-  }
-  refuse_queue(context, pair, error);
-  for (const UpdateId& id : running) {
-    Update* update = context.find_update(id);
-    if (!update || is_terminal(update->state) || update->state == UpdateState::committing)
-      continue;  // committing: its record is on its way to the disk, and commit.cpp ends it
-    if (update->state < UpdateState::pausing) {
-      end_before_pause(context, *update, UpdateState::aborted, error);
-    } else {
-      end_update(context, *update, UpdateState::failed, error);
-    }
-  }
-  for (const EventBody& body : parked) dispatch(context, body);
-}
-
 // What the highest file says of us.
 void judge(Context& context, const std::string& name, Pair& pair, const Epoch& highest) {
   Ownership& own = pair.ownership;
@@ -194,7 +151,7 @@ void judge(Context& context, const std::string& name, Pair& pair, const Epoch& h
     return;
   }
   const bool torn = highest.number == own.epoch && highest.owner.empty();
-  if (!ours && !torn && highest.number >= own.epoch) return supersede(context, name, pair, highest);
+  if (!ours && !torn && highest.number >= own.epoch) return supersede(context, name, highest);
   own.known_at = own.look_began;
   if (ours && highest.number == own.epoch) return;
   if (ours && highest.number > own.epoch) own.epoch = highest.number;
@@ -249,20 +206,6 @@ void end_look(Context& context, const std::string& name) {
 
 }  // namespace
 
-bool is_superseded(const Pair& pair) {
-  return pair.ownership.superseded_by.has_value();
-}
-
-Error superseded_error(const std::string& pair, const Epoch& by) {
-  const std::string who = by.owner.empty() ? fmt::format("an owner that can't be read ({})", by.remark)
-                                           : fmt::format("owner {} on host {}", by.owner, by.host);
-  return Error{ErrorCode::superseded,
-               fmt::format("pair '{}': another gateway took it: epoch {} of {}; nothing is sent to its workers from "
-                           "here any more, until it is connected here again",
-                           pair, by.number, who),
-               nullptr};
-}
-
 void epoch_at_connect(Context& context, const std::string& name, const std::string& save_path_before) {
   if (!keeps_epochs(context)) return;
   Pair& pair = context.state().pairs.at(name);
@@ -308,6 +251,22 @@ bool waits_for_epoch(Context& context, Update& update) {
   if (!own.update_waits) context.start_timer(update, "epoch", limits::kEpochWriteTimeout);
   own.update_waits = true;
   return true;
+}
+
+bool is_listed(Context& context, const Worker& worker) {
+  Pair* pair = find_pair(context, worker.pair);
+  if (!keeps_epochs(context) || !pair || worker.paused_by_other) return true;  // nobody is to be paused
+  Ownership& own = pair->ownership;
+  if (own.epoch == 0 && !own.claim) {
+    if (!own.none_because.empty()) return true;
+    ask_claim(context, worker.pair, *pair, held_workers(context, worker.pair, nullptr));
+  }
+  const bool listed = own.written && std::any_of(own.written->begin(), own.written->end(), [&](const HeldWorker& held) {
+                        return held.url == worker.url && held.incarnation == worker.incarnation;
+                      });
+  if (own.epoch > 0 && listed) return true;
+  write_list(context, worker.pair, *pair);
+  return own.write_trouble.has_value();  // a storage that refuses keeps no worker out of service
 }
 
 void on_epoch_wait_timer(Context& context, Update& update) {
@@ -367,7 +326,7 @@ void on_epoch_claimed(Context& context, const EpochClaimed& event) {
   own.claim.reset();
   const bool waits = std::exchange(own.update_waits, false);
   if (!event.claimed) return on_refused(context, *pair, event.claimed.error(), waits);
-  if (event.claimed->superseded_by) return supersede(context, event.pair, *pair, *event.claimed->superseded_by);
+  if (event.claimed->superseded_by) return supersede(context, event.pair, *event.claimed->superseded_by);
   note_claimed(context, event.pair, *pair, *event.claimed);
   if (std::exchange(own.again, false)) write_list(context, event.pair, *pair);
   if (Update* update = active_of(context, *pair); update && waits) return go_on(context, *update);
@@ -396,7 +355,7 @@ void on_epoch_seen(Context& context, const EpochSeen& event) {
 
 void on_epoch_timer(Context& context, const std::string& name) {
   Pair* pair = find_pair(context, name);
-  if (!pair) return;
+  if (!pair || is_superseded(*pair)) return;
   Ownership& own = pair->ownership;
   own.timer.reset();
   if (!own.look) return look(context, name, *pair);
@@ -430,7 +389,7 @@ bool recover_waits_for_look(Context& context, const std::string& name) {
   if (!keeps_epochs(context) || is_superseded(pair)) return false;
   look(context, name, pair);
   if (pair.ownership.epoch == 0) return false;  // it never paused anyone; but another may have left someone paused
-  pair.ownership.recover_waits = !pair.active.empty();
+  pair.ownership.recover_waits = !pair.active.empty() || !pair.joins.empty();
   return pair.ownership.recover_waits;
 }
 

@@ -20,6 +20,8 @@
 namespace weighlock::protocol {
 
 bool is_superseded(const Pair& pair);
+// Read-only from here on: the new owner barriers every worker and takes over what we hold paused.
+void supersede(Context& context, const std::string& pair, Epoch by);
 // The refusal of whatever is asked of a superseded pair.
 Error superseded_error(const std::string& pair, const Epoch& by);
 
@@ -33,6 +35,9 @@ void epoch_at_phase(Context& context, const Update& update);
 void list_before_pause(Context& context, const Update& update);
 // True: the pauses (LoRA: the loads) must wait; who waits is called again.
 bool waits_for_epoch(Context& context, Update& update);
+// Between updates: whether the file lists the worker, so that it may be paused; if not it is written, and by the next
+// look at the worker it stands there.
+bool is_listed(Context& context, const Worker& worker);
 // The update has ended: whoever is paused still is listed, and nobody else.
 void list_after_update(Context& context, const std::string& pair);
 void on_epoch_wait_timer(Context& context, Update& update);

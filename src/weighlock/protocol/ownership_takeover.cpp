@@ -6,6 +6,7 @@
 
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/replay.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
 namespace weighlock::protocol {
@@ -121,6 +122,24 @@ void let_go_of_workers(State& state, const std::string& name) {
     worker.paused_by_us = worker.pause_since_read = false;
     worker.taken_over.reset();
   }
+}
+
+void Replay::epoch(const Record& record) {
+  const json::value body(record.body);
+  Pair* pair = pair_of(record);
+  if (!pair) return;
+  pair->ownership = Ownership();
+  pair->ownership.epoch = number_of(body, "epoch");
+  if (const json::value* before = find(body, "predecessor"))
+    take_over_workers(state_, record.pair, epoch_from(*before));
+}
+
+void Replay::superseded(const Record& record) {
+  Pair* pair = pair_of(record);
+  if (!pair) return;
+  pair->ownership.superseded_by = epoch_from(json::value(record.body));
+  pair->ownership.bring_back = false;
+  let_go_of_workers(state_, record.pair);
 }
 
 json::object epoch_body(const Epoch& epoch) {

@@ -168,8 +168,10 @@ void exclude(Context& context, Target& target, Verdict verdict, CauseCode code, 
 
 void begin_pausing(Context& context, Update& update) {
   std::set<std::string> workers;
+  const bool others_serve = make_room(context, context.pair_of(update));
   for (const auto& [url, worker] : context.state().workers) {
-    if (worker.pair == update.pair && worker.state != WorkerState::abandoned) workers.insert(url);
+    const bool left_out = others_serve && is_joining_now(context.state(), worker);
+    if (is_updated(update, worker) && !left_out) workers.insert(url);
   }
   if (!take_locks(context, update, std::move(workers))) return;
   context.set_state(update, UpdateState::pausing);

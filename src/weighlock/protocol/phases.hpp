@@ -3,6 +3,7 @@
 //
 //   admission.cpp  pairs, requests, queue, cancel, shutdown
 //   rollback.cpp   what an update to a version that was committed before goes to, and what its commit changes
+//   membership.cpp who comes to a pair, and who leaves it
 //   prepare.cpp    PREPARING: save, seal
 //   survey.cpp     reading the workers; what a reading means for the registry
 //   pause.cpp      PAUSING: targets, members, pauses
@@ -18,7 +19,8 @@
 //   retention.cpp  which committed versions are deleted, and when
 //   operate.cpp    one worker added, removed, drained, quarantined or released
 //   ownership*.cpp other gateways that take the pair (ownership.hpp)
-//   watch.cpp      between updates: workers that may not serve stay paused
+//   watch.cpp      between updates: each worker is looked at; one that may not serve stays paused
+//   join.cpp       between updates: a worker is brought to the committed version
 //
 // lora.hpp lists the files of LoRA pairs, and the locks that all pairs share.
 //
@@ -41,13 +43,30 @@ void on_request(Context& context, const RequestUpdate& event);
 void on_cancel(Context& context, const CancelUpdate& event);
 void on_shutdown(Context& context);
 void abort_queue(Context& context, Pair& pair, const Error& error);
+json::object connected_body(const PairSpec& spec, std::int64_t lineage);  // of a pair_connected record
 // Whatever waits for the pair to be idle: a re-connect, a removal, the next update of the queue.
 void pair_is_idle(Context& context, const std::string& pair);
 
+// membership.cpp
+// The worker is listed from now on. With a committed version it may not serve before it holds it.
+void enter_pair(Context& context, const Pair& pair, const WorkerSpec& spec);
+// Leaving workers that hold what may not serve get one heal before they are let go. False: there are none.
+bool start_leave_job(Context& context, const std::string& name, Pair& pair);
+// Forgets the pair's leaving workers. Returns those that could not be brought back: they stay, as ABANDONED, until
+// their URL is added again or an operator releases them.
+std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair);
+void forget_worker(Context& context, const std::string& url);
+
 // operate.cpp
 void on_change_worker(Context& context, const ChangeWorker& event);
+// What waited for the pair to be idle, in order. False: the first of them goes on when its worker is healed.
+bool apply_changes(Context& context, const std::string& pair);
+void refuse_changes(Context& context, Pair& pair, const Error& error);
 
 // rollback.cpp
+// Whether a request under the update's key asks for the same; and what it asks for, in words.
+bool is_repetition(const Update& update, const RequestUpdate& event);
+std::string wanted_by(const RequestUpdate& event);
 // The rollback that runs or waits already: a second request without a target is a repetition of it.
 std::optional<UpdateId> running_rollback(Context& context, const Pair& pair);
 // What the request goes to, or why it can't be.
@@ -90,6 +109,10 @@ bool observe(Context& context, Worker& worker, const StateReading& reading);
 // Another process answers for the target: what was read of the one before is void, whose pause it was above all.
 void take_new_process(Target& target, const Worker& worker, const StateReading& reading);
 bool label_is_ours(const Worker& worker, const std::string& label);
+// Whether the pair's updates are for this worker.
+bool is_updated(const Update& update, const Worker& worker);
+// An operator's word keeps it where it is.
+bool is_held(const Worker& worker);
 // A label of a load that has not ended; no engine starts with one.
 bool says_loading(const std::string& label);
 void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
@@ -135,6 +158,8 @@ void on_leave_surveyed(Context& context, Update& update, Target& target);
 void on_restore_timer(Context& context, Update& update);
 
 // heal.cpp
+// Whether a worker at `version` may serve while `committed` is the committed one (invariant 2).
+bool within_lag(const VersionRef& committed, const VersionRef& version, int max_lag);
 // What the worker may be healed with: the pair's last good. Before the first commit that is the model that it started
 // with itself; another engine's start model is not for it.
 std::optional<VersionRef> heal_goal(Context& context, const Update& update, const Target& target);
@@ -158,13 +183,45 @@ void quarantine(Context& context, Update& update, Target& target, Cause cause);
 void start_retry(Context& context, Update& update, Target& target, Milliseconds after);
 
 // watch.cpp
-// The worker is quarantined: it is looked at from now on, until it isn't any more.
+// The worker is in another lasting state: it is looked at from now on, as often as that state needs it.
 void begin_watch(Context& context, Worker& worker);
+// Nothing that was known of it is believed before it was read, soon.
+void look_soon(Context& context, Worker& worker, Milliseconds within);
+// A time that is spread by the worker's name and `salt`: the machine draws no dice.
+Milliseconds jittered(std::uint64_t salt, const std::string& worker, Milliseconds period);
 void on_watch_timer(Context& context, TimerId timer, const std::string& url);
 // The answer to a call of the watch; `call` is what was in flight.
 void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome);
 // An update is about to call the worker: it goes first.
 void yield_watch(Context& context, Worker& worker);
+
+// join.cpp
+inline constexpr std::size_t kDeathsMax = 2;  // one engine may die of anything
+void note_use(Pair& pair, Instant now, bool is_update);
+// What workers are brought to between updates; none while there is nothing that can be trusted.
+std::optional<VersionRef> join_goal(const Pair& pair, const Worker& worker);
+bool is_joining_now(const State& state, const Worker& worker);
+// Whether the worker may be brought back now; it was read a moment ago, and nothing runs in it.
+bool may_join(Context& context, const Worker& worker);
+void begin_join(Context& context, Worker& worker, const StateReading& reading);
+// Its worker is READY, or quarantined again.
+void join_done(Context& context, Update& join);
+void note_join_ended(Worker& worker, const Update& join, const Target& target, Instant now);
+// The process whose load had no known end is gone.
+void note_doubtful_death(Context& context, Worker& worker, const std::string& incarnation, std::string version);
+// A worker isn't brought to a version that killed two.
+bool hold_if_suspect(Context& context, Worker& worker);
+// Ends a join where it is; its worker is what it was, or of unknown content. Whoever waits for the lock is to be taken
+// up again by the caller (`resume_waiting`).
+void drop_join(Context& context, Update& join, std::string_view why);
+void drop_joins(Context& context, const Pair& pair, std::string_view why);
+void drop_join_of(Context& context, const Worker& worker, std::string_view why);
+// An update is about to pause the pair's workers: joins are dropped, but for those whose load is on its way. True if
+// these may be left out, since others serve.
+bool make_room(Context& context, const Pair& pair);
+// An answer came for a join while an update runs, or after one committed another version: it ends here. False if it
+// may go on.
+bool make_way_for_update(Context& context, Update& join);
 
 // retention.cpp
 // The update's version is sealed on storage: deleted some day if it is ours, forgotten if its directory was handed
@@ -179,6 +236,10 @@ void on_collect(Context& context, const CollectVersions& event);
 // Ends RESUMING or RESTORING when every target is done.
 void finish_if_done(Context& context, Update& update);
 void end_update(Context& context, Update& update, UpdateState state, std::optional<Error> error);
+// The same without what waited for it.
+void close_update(Context& context, Update& update, UpdateState state, std::optional<Error> error);
+// The last event of a gateway that stops: nothing is left to do.
+void stop_if_idle(Context& context);
 // Keeps the newest of a list of ended updates; what goes takes its idempotency keys along.
 void forget_oldest(State& state, std::deque<UpdateId>& ended);
 

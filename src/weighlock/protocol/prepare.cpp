@@ -6,6 +6,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -165,7 +166,7 @@ void end_equal_version(Context& context, Update& update) {
   int members = static_cast<int>(pair.adapters.size());
   int ready = serving_adapters(pair);
   for (const auto& [url, worker] : context.state().workers) {
-    if (pair.spec.lora || worker.pair != update.pair) continue;
+    if (pair.spec.lora || worker.pair != update.pair || worker.state == WorkerState::draining) continue;
     ++members;
     if (worker.state == WorkerState::ready && worker.version && worker.version->same_version(*pair.committed)) ++ready;
   }
@@ -281,6 +282,17 @@ void on_save_ended(Context& context, const SaveEnded& event) {
                   {"may_run", event.may_run},
                   {"text", event.text}});
   if (!event.may_run) discard_if_last(context, save);
+  if (mutant(Mutant::save_is_retried) && event.kind == SaveOutcomeKind::unknown && update) {
+    const CallId again = context.state().next_id++;
+    context.state().saves[again] = {pair_name, trainer};
+    context.state().busy[trainer] = save;
+    context.state().busy[trainer].call = again;
+    for (Rank& rank : update->ranks) {
+      if (rank.call == event.call) rank.call = again;
+    }
+    context.emit(TriggerSave{again, trainer, save.directory, save.update});
+    return;
+  }
   if (!update || update->state != UpdateState::preparing) return;
   for (Rank& rank : update->ranks) {
     if (rank.call != event.call) continue;
@@ -358,6 +370,7 @@ static void distrust_last_good(Context& context, const Update& update, const std
   if (it == context.state().pairs.end()) return;
   Pair& pair = it->second;
   if (!pair.last_good || !pair.last_good->same_version(update.version)) return;
+  pair.distrusted = true;
   pair.last_good = std::exchange(pair.previous_good, std::nullopt);
   if (!pair.last_good)
     pair.rollback_reason = fmt::format("the files of v{} can't be trusted: {}", update.version.version, text);

@@ -10,7 +10,9 @@
 
 #include <algorithm>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -123,8 +125,12 @@ void forward(Context& context, Update& update, Target& target, const StateReadin
 
 void back(Context& context, Update& update, Target& target, const StateReading& reading) {
   const Worker& worker = context.worker_of(target);
-  const bool touched = update.kind == UpdateKind::leave || (target.load_sent && target.verdict != Verdict::untouched);
+  const bool touched = update.kind != UpdateKind::update || (target.load_sent && target.verdict != Verdict::untouched);
   const bool strange = says_loading(reading.label) || !label_is_ours(worker, reading.label);
+  if (mutant(Mutant::label_is_trusted) && !strange) {
+    target.verdict = Verdict::untouched;
+    return start_former_label(context, update, target);
+  }
   if (touched || (strange && heal_goal(context, update, target))) {
     if (!target.cause)
       target.cause = context.cause(CauseCode::load_unknown, "the gateway ended before its load was judged");
@@ -152,13 +158,15 @@ void on_recover(Context& context) {
     if (!recover_waits_for_look(context, name)) recover_pair(context, name);
   }
   for (auto& [url, worker] : state.workers) {
-    if (worker.state == WorkerState::quarantined && !worker.watch.timer) begin_watch(context, worker);
+    look_soon(context, worker, limits::kFirstLookWithin);
   }
 }
 
 void recover_pair(Context& context, const std::string& name) {
   const UpdateId active = context.state().pairs.at(name).active;
+  const std::set<UpdateId> joins = context.state().pairs.at(name).joins;
   if (!active.empty()) recover_update(context, active);
+  for (const UpdateId& id : joins) recover_update(context, id);
 }
 
 void on_recovered_reading(Context& context, Update& update, Target& target, const StateReading& reading) {

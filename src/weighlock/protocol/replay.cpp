@@ -26,7 +26,8 @@ void Replay::take(const Record& record, Instant at) {
     case RecordKind::gateway_started:
       return process_ended();
     case RecordKind::pair_connected:
-      return pair_connected(record);
+      pair_connected(record);
+      return note_use(state_.pairs.at(record.pair), at, false);
     case RecordKind::pair_removed:
       return pair_removed(record);
     case RecordKind::update_requested:
@@ -59,6 +60,8 @@ void Replay::take(const Record& record, Instant at) {
       return worker_state(record, at);
     case RecordKind::worker_seen:
       return worker_seen(record);
+    case RecordKind::worker_changed:
+      return worker_changed(record);
     case RecordKind::death:
       if (Pair* pair = pair_of(record))
         pair->deaths[std::string(text_of(record.body, "version"))].emplace(text_of(record.body, "incarnation"));
@@ -85,6 +88,7 @@ State Replay::finish(std::string boot, Instant now) {
   process_ended();
   // The collective's time-out counts from now on: how long the process was gone, no clock of ours can tell.
   for (auto& [trainer, busy] : state_.busy) busy.since = now;
+  for (auto& [url, worker] : state_.workers) worker.joins.not_before = now;
   state_.boot = std::move(boot);
   return std::move(state_);
 }
@@ -95,11 +99,30 @@ void Replay::process_ended() {
     for (const Record& plan : plans) begin_call(plan, 0);
   }
   planned_.clear();
+  for (const auto& [name, pair] : state_.pairs) {
+    const auto active = state_.updates.find(pair.active);
+    if (active != state_.updates.end() && !pair.spec.lora) suppose_resumes(active->second);
+  }
   for (auto& [url, worker] : state_.workers) {
     if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
     for (EarlierCall& earlier : worker.earlier) earlier.may_answer = false;
   }
   for (auto& [trainer, busy] : state_.busy) busy.call = 0;
+}
+
+// A resume is sent before its record is durable, so each worker that was paused may have one on its way.
+void Replay::suppose_resumes(const Update& update) {
+  for (const auto& [url, target] : update.targets) {
+    const auto worker = state_.workers.find(url);
+    if (worker == state_.workers.end() || !target.pause_sent || target.step == Step::done) continue;
+    std::vector<EarlierCall>& earlier = worker->second.earlier;
+    const auto resumes = [](const EarlierCall& call) { return call.kind == OperationKind::resume; };
+    if (std::any_of(earlier.begin(), earlier.end(), resumes)) continue;
+    EarlierCall resume;
+    resume.kind = OperationKind::resume;
+    resume.held_before = worker->second.paused_by_us;
+    earlier.push_back(resume);
+  }
 }
 
 Pair* Replay::pair_of(const Record& record) {
@@ -175,6 +198,7 @@ void Replay::pair_removed(const Record& record) {
   }
   for (const std::string& url : gone) forget_worker(url);
   forget_unused_workers();
+  state_.orphans.insert(state_.orphans.end(), it->second.joins_ended.begin(), it->second.joins_ended.end());
   state_.orphans.insert(state_.orphans.end(), it->second.history.begin(), it->second.history.end());
   forget_oldest(state_, state_.orphans);
   state_.pairs.erase(it);
@@ -206,22 +230,28 @@ void Replay::requested(const Record& record, Instant at) {
   update.requested_at = at;
   update.phases.push_back(PhaseTime{UpdateState::queued, at, Milliseconds{0}});
   pair->attempts = std::max(pair->attempts, update.attempt);
+  note_use(*pair, at, true);
   if (!update.key.empty()) pair->keys[update.key] = update.id;
   pair->queue.push_back(update.id);
 }
 
-// A job that heals leaving workers has no request: its first record names its phase.
-Update& Replay::leave_update(const Record& record, Instant at) {
+// A job that heals leaving workers, or brings one back, has no request: its first record names its phase.
+Update& Replay::job_update(const Record& record, Instant at) {
   Pair& pair = state_.pairs[record.pair];
   Update& update = state_.updates[record.update];
   update.id = record.update;
   update.number = state_.next_update++;
-  update.kind = UpdateKind::leave;
+  update.kind = text_of(record.body, "kind") == name(UpdateKind::join) ? UpdateKind::join : UpdateKind::leave;
   update.pair = record.pair;
   update.policy = pair.spec.policy;
   update.version = pair.committed.value_or(VersionRef{});
   update.requested_at = at;
-  pair.active = update.id;
+  if (update.kind == UpdateKind::join) {
+    if (!pair.committed && pair.last_good) update.version = *pair.last_good;
+    pair.joins.insert(update.id);
+  } else {
+    pair.active = update.id;
+  }
   return update;
 }
 
@@ -230,13 +260,13 @@ void Replay::phase(const Record& record, Instant at) {
   Pair* pair = pair_of(record);
   if (!pair) return;
   Update* update = update_of(record);
-  if (!update) update = &leave_update(record, at);
+  if (!update) update = &job_update(record, at);
   if (!update->phases.empty()) update->phases.back().took = at - update->phases.back().began;
   update->state = enum_from(text_of(body, "state"), UpdateState::failed, update->state);
   update->phases.push_back(PhaseTime{update->state, at, Milliseconds{0}});
   if (auto error = error_from(find(body, "error"))) update->error = std::move(error);
   std::erase(pair->queue, update->id);
-  pair->active = update->id;
+  if (update->kind != UpdateKind::join) pair->active = update->id;
 }
 
 void Replay::ended(const Record& record, Instant at) {
@@ -271,14 +301,20 @@ void Replay::ended(const Record& record, Instant at) {
       target.resumed_at = at;
     }
     if (flag_of(one, "spoiled")) pair->spoiled[version_key(update->version)].insert(url);
+    const auto worker = state_.workers.find(url);
+    if (update->kind == UpdateKind::join && worker != state_.workers.end())
+      note_join_ended(worker->second, *update, target, at);
   }
   std::erase_if(update->targets, [&](const auto& entry) { return !named.contains(entry.first); });
   if (update->state >= UpdateState::rolled_back && update->committed == false) note_stored(*pair, *update, false);
   if (pair->spec.lora) adapters_ended(*pair, *update);
   if (pair->active == update->id) pair->active.clear();
   std::erase(pair->queue, update->id);
-  pair->history.push_back(update->id);
-  forget_oldest(state_, pair->history);
+  pair->joins.erase(update->id);
+  if (update->kind == UpdateKind::update) note_use(*pair, at, false);
+  std::deque<UpdateId>& ended = update->kind == UpdateKind::join ? pair->joins_ended : pair->history;
+  ended.push_back(update->id);
+  forget_oldest(state_, ended);
 }
 
 void Replay::targets(const Record& record, Instant at) {
@@ -351,24 +387,6 @@ void Replay::commit(const Record& record) {
   pair->rollback_reason = "the storage is not visible from the gateway";
 }
 
-void Replay::epoch(const Record& record) {
-  const json::value body(record.body);
-  Pair* pair = pair_of(record);
-  if (!pair) return;
-  pair->ownership = Ownership();
-  pair->ownership.epoch = number_of(body, "epoch");
-  if (const json::value* before = find(body, "predecessor"))
-    take_over_workers(state_, record.pair, epoch_from(*before));
-}
-
-void Replay::superseded(const Record& record) {
-  Pair* pair = pair_of(record);
-  if (!pair) return;
-  pair->ownership.superseded_by = epoch_from(json::value(record.body));
-  pair->ownership.bring_back = false;
-  let_go_of_workers(state_, record.pair);
-}
-
 void Replay::discard(const Record& record) {
   Pair* pair = pair_of(record);
   const json::value body(record.body);
@@ -411,6 +429,7 @@ void Replay::last_good(const Record& record) {
   Pair* pair = pair_of(record);
   if (!pair) return;
   if (const auto reason = find_string(body, "reason")) {  // the last one's bytes turned out bad
+    pair->distrusted = true;
     pair->last_good = std::exchange(pair->previous_good, std::nullopt);
     const Update* update = update_of(record);
     if (!pair->last_good)
@@ -422,8 +441,9 @@ void Replay::last_good(const Record& record) {
 }
 
 bool needs_recovery(const State& state) {
-  return std::any_of(state.pairs.begin(), state.pairs.end(),
-                     [](const auto& entry) { return !entry.second.active.empty() || !entry.second.queue.empty(); });
+  return std::any_of(state.pairs.begin(), state.pairs.end(), [](const auto& entry) {
+    return !entry.second.active.empty() || !entry.second.queue.empty() || !entry.second.joins.empty();
+  });
 }
 
 }  // namespace weighlock::protocol

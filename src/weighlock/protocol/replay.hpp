@@ -44,14 +44,18 @@ class Replay {
   void save_ended(const Record& record);
   void worker_state(const Record& record, Instant at);
   void worker_seen(const Record& record);
+  void worker_changed(const Record& record);
   void discard(const Record& record);
-  void epoch(const Record& record);
-  void superseded(const Record& record);
   void process_ended();
+  void suppose_resumes(const Update& update);
   void begin_call(const Record& intent, CallId call);
   // Steps that were recorded before they were due (Context::intend): what may be under way of them.
   void settle_planned(const std::string& worker);
   void forget_worker(const std::string& url);
+
+  // ownership_takeover.cpp
+  void epoch(const Record& record);
+  void superseded(const Record& record);
 
   // replay_adapters.cpp. True if the record is about a name in an engine.
   bool about_adapters(const Record& record);
@@ -65,7 +69,7 @@ class Replay {
   // The target of the record's update, if it has this worker.
   Target* target_of(const Record& record);
   Worker& worker_of(const Record& record);
-  Update& leave_update(const Record& record, Instant at);
+  Update& job_update(const Record& record, Instant at);
   VersionRef version_of(const Worker& worker, std::int64_t lineage, std::int64_t version);
   bool writes_label(const Worker& worker, OperationKind kind) const;
 

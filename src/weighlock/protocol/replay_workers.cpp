@@ -27,6 +27,7 @@ void note_intent(Target& target, OperationKind kind) {
       break;
     case OperationKind::load:
     case OperationKind::load_empty:
+      target.may_have_loaded = target.load_sent && (target.may_have_loaded || target.verdict != Verdict::untouched);
       target.load_sent = true;
       target.verdict = Verdict::unknown;
       break;
@@ -54,9 +55,10 @@ void note_outcome(Target& target, OperationKind kind, OutcomeKind result, const 
       break;
     case OperationKind::load:
     case OperationKind::load_empty:
+      // One without effect says nothing of the load before it.
       target.verdict = result == OutcomeKind::ok        ? Verdict::loaded
                        : result == OutcomeKind::touched ? Verdict::torn
-                       : without_effect                 ? Verdict::untouched
+                       : without_effect                 ? (target.may_have_loaded ? Verdict::torn : Verdict::untouched)
                                                         : Verdict::unknown;
       break;
     default:
@@ -214,6 +216,7 @@ void Replay::worker_state(const Record& record, Instant at) {
     worker.version = version_of(worker, number_of(body, "lineage"), *version);
   worker.evidence = evidence_from(text_of(body, "evidence")).value_or(Evidence::none);
   if (state == WorkerState::ready) {
+    worker.joins = JoinHistory{};
     worker.paused_by_us = worker.pause_since_read = false;  // it was read, and ran
     if (Pair* pair = pair_of(record)) {
       for (auto& [version, workers] : pair->spoiled) workers.erase(worker.url);
@@ -243,9 +246,23 @@ void Replay::worker_seen(const Record& record) {
   worker.pause_since_read = false;
   worker.version.reset();
   worker.evidence = Evidence::none;
-  worker.earlier.clear();
-  worker.in_flight.reset();
+  if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
+  note_new_process(worker);
+  if (!flag_of(body, "outstanding")) worker.earlier.clear();
+  for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
+  worker.joins.doubtful_load.clear();
   worker.taken_over.reset();
+}
+
+// What the change did to the pair's list and to the worker's state has records of its own.
+void Replay::worker_changed(const Record& record) {
+  if (text_of(record.body, "change") != "release") return;
+  const auto it = state_.workers.find(record.worker);
+  if (it == state_.workers.end()) return;
+  if (it->second.state == WorkerState::abandoned) return forget_worker(record.worker);
+  it->second.joins = JoinHistory{};
+  Pair* pair = pair_of(record);
+  if (pair && pair->committed) pair->deaths.erase(version_key(*pair->committed));
 }
 
 }  // namespace weighlock::protocol

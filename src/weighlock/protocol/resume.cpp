@@ -48,7 +48,8 @@ void wait_and_retry(Context& context, Update& update, Target& target) {
 
 void mark_ready(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
-  const bool holds_it = update.committed.value_or(false) && target.verdict == Verdict::verified;
+  const bool to_committed = update.committed.value_or(false) || update.kind == UpdateKind::join;
+  const bool holds_it = to_committed && target.verdict == Verdict::verified;
   if (holds_it || (target.cause && target.cause->code == CauseCode::resume_failed))
     target.cause.reset();  // it came back
   target.step = Step::done;
@@ -283,7 +284,8 @@ void quarantine(Context& context, Update& update, Target& target, Cause cause) {
   context.cancel_timer(update, target.worker);
   target.cause = cause;
   context.set_worker(worker, WorkerState::quarantined, cause);
-  context.emit(Fence{worker.url, worker.pair, std::move(cause)});
+  const bool again = update.kind == UpdateKind::join && target.former_state == WorkerState::quarantined;
+  if (!again) context.emit(Fence{worker.url, worker.pair, std::move(cause)});
   const bool reachable = target.cause->code != CauseCode::unreachable && target.cause->code != CauseCode::credentials;
   const bool may_call = worker.earlier.empty() && worker.dialect && !worker.in_flight && reachable;
   const bool deadline_left =

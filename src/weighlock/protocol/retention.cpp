@@ -28,7 +28,8 @@ bool load_may_run(const State& state, const std::string& pair) {
   const auto& workers = state.workers;
   return std::any_of(workers.begin(), workers.end(), [&](const auto& entry) {
     const Worker& worker = entry.second;
-    return worker.pair == pair && std::any_of(worker.earlier.begin(), worker.earlier.end(), is_load);
+    const bool loads = worker.in_flight && is_load(*worker.in_flight);  // a join's, beside the update that ended
+    return worker.pair == pair && (loads || std::any_of(worker.earlier.begin(), worker.earlier.end(), is_load));
   });
 }
 

@@ -56,6 +56,17 @@ Error nothing_before(const Pair& pair) {
 
 }  // namespace
 
+bool is_repetition(const Update& update, const RequestUpdate& event) {
+  if (update.rollback != event.rollback) return false;
+  return update.version.version ==
+         (event.rollback ? event.rollback_to.value_or(update.version.version) : event.version);
+}
+
+std::string wanted_by(const RequestUpdate& event) {
+  if (!event.rollback) return fmt::format("v{}", event.version);
+  return event.rollback_to ? fmt::format("a rollback to v{}", *event.rollback_to) : "a rollback";
+}
+
 std::optional<UpdateId> running_rollback(Context& context, const Pair& pair) {
   const auto is_one = [&](const UpdateId& id) {
     const Update* update = context.find_update(id);
@@ -117,6 +128,7 @@ void describe_stored(const Pair& pair, const Update& update, Seal& seal) {
 
 void note_committed(Pair& pair, const Update& update) {
   pair.committed = update.version;
+  pair.distrusted = false;
   if (!update.rollback) {
     pair.previous_good = std::exchange(pair.last_good, update.version);
     const bool raised = !pair.highest || pair.highest->lineage != update.version.lineage ||

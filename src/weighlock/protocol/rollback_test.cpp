@@ -65,11 +65,13 @@ TEST_F(Rollback, goes_to_the_version_before_without_a_save_and_lowers_the_pointe
 TEST_F(Rollback, what_is_sealed_is_looked_at_before_any_pause) {
   commit_up_to(2);
   seal_error = Error{ErrorCode::checkpoint_missing, "'/shared/v1.a1' is not sealed"};
-  const std::size_t before = engine(0).operations.size();
+  const int pauses = count(0, K::pause);
+  const int loads = count(0, K::load);
   const UpdateId id = rollback();
   EXPECT_EQ(update(id).state, UpdateState::aborted);
   EXPECT_NE(update(id).error->text().find("not sealed"), std::string::npos);
-  EXPECT_EQ(engine(0).operations.size(), before);
+  EXPECT_EQ(count(0, K::pause), pauses);
+  EXPECT_EQ(count(0, K::load), loads);
   EXPECT_EQ(pair().committed->version, 2);
   EXPECT_TRUE(discards.empty()) << "what can't be used now isn't deleted for that";
   ASSERT_EQ(seals.size(), 1U);

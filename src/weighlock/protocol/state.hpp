@@ -25,6 +25,7 @@ struct EarlierCall {
   bool may_answer = false;   // its connection is still open, and its own answer would end the doubt
   bool held_before = false;  // a pause: whether the worker was held paused by us already
   bool unpaused = false;     // sent to an engine that was not paused: some have no barrier for it then
+  bool since_read = true;    // no reading came after it, so a process that is seen first now may have got it
 };
 
 // The look that is kept on a worker between updates (watch.cpp).
@@ -306,5 +307,8 @@ struct State {
   bool stopping = false;
   bool stopped = false;
 };
+
+// The pair is not in use any more (Policy::pair_lease): its workers are watched and not brought back.
+bool is_dormant(const Pair& pair, Instant now);
 
 }  // namespace weighlock::protocol

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -47,7 +48,7 @@ void survey_ended(Context& context, Update& update) {
 
 void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
   const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
-  worker.incarnation = reading.incarnation;
+  const std::string before = std::exchange(worker.incarnation, reading.incarnation);
   if (says_loading(reading.label)) {
     worker.labels = {
         reading.label};  // ours went to the new process; what it started with is likely what the old one did
@@ -56,14 +57,28 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
     worker.labels.clear();
   }
   worker.start_path = reading.model_path;
-  worker.earlier.clear();
+  note_new_process(worker);
   // A pause that was sent since the last reading may have reached the new process instead of the old one.
   worker.paused_by_us = reading.paused && worker.pause_since_read;
   worker.version.reset();
   worker.evidence = Evidence::none;
   const auto pair = context.state().pairs.find(worker.pair);
   const bool has_committed = pair != context.state().pairs.end() && pair->second.committed.has_value();
-  if (was_used || has_committed)
+  worker.watch.whole = true;
+  const std::string doubtful = std::exchange(worker.joins.doubtful_load, "");
+  note_doubtful_death(context, worker, before, doubtful);
+  // One that may have got what was meant for its predecessor is held like any other until it is brought back.
+  if (is_held(worker)) return;
+  if (!worker.earlier.empty())
+    context.set_worker(
+        worker, WorkerState::quarantined,
+        context.cause(CauseCode::outstanding, "a new process answers, and an earlier call may have gone to it"));
+  else if (worker.paused_by_us)
+    context.set_worker(worker, WorkerState::quarantined,
+                       context.cause(CauseCode::restarted,
+                                     "a new process answers; it holds its start model, and was paused when its "
+                                     "predecessor was"));
+  else if (was_used || has_committed)
     context.set_worker(worker, WorkerState::joining,
                        context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
 }
@@ -71,11 +86,9 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
 void record_seen(Context& context, const Worker& worker) {
   json::array labels;
   for (const std::string& label : worker.labels) labels.push_back(json::string(label));
-  json::object body{{"incarnation", worker.incarnation},
-                    {"start_label", worker.start_label},
-                    {"start_path", worker.start_path},
-                    {"labels", std::move(labels)},
-                    {"paused_by_us", worker.paused_by_us}};
+  json::object body{{"incarnation", worker.incarnation},   {"start_label", worker.start_label},
+                    {"start_path", worker.start_path},     {"labels", std::move(labels)},
+                    {"paused_by_us", worker.paused_by_us}, {"outstanding", !worker.earlier.empty()}};
   if (worker.dialect) body["dialect"] = std::string(name(*worker.dialect));
   context.record(RecordKind::worker_seen, worker.pair, worker.locked_by, worker.url, std::move(body));
 }
@@ -105,6 +118,15 @@ Operation next_reading(Context& context, Worker& worker) {
   return operation;
 }
 
+bool is_updated(const Update& update, const Worker& worker) {
+  return worker.pair == update.pair && worker.state != WorkerState::abandoned && worker.state != WorkerState::draining;
+}
+
+bool is_held(const Worker& worker) {
+  if (worker.state == WorkerState::draining) return true;
+  return worker.state == WorkerState::quarantined && worker.cause && worker.cause->code == CauseCode::operator_hold;
+}
+
 bool says_loading(const std::string& label) {
   return label.starts_with("loading:");
 }
@@ -132,6 +154,9 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
     note_new_incarnation(context, worker, reading);
   }
   worker.pause_since_read = false;
+  if (!reading.incarnation.empty()) {
+    for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
+  }
   const bool settled = worker.taken_over && worker.earlier.empty();
   if (settled) settle_taken_over(context, worker, reading, first);
   if (first || is_new || settled) record_seen(context, worker);
@@ -141,11 +166,13 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
 
 void begin_survey(Context& context, Update& update) {
   const auto takes_part = [&](const Worker& worker) {
-    return worker.pair == update.pair && worker.state != WorkerState::abandoned;
+    return is_updated(update, worker) && !is_joining_now(context.state(), worker);
   };
-  std::erase_if(update.targets, [&](const auto& entry) {
+  std::erase_if(update.targets, [&](auto& entry) {
     const auto worker = context.state().workers.find(entry.first);
-    return worker == context.state().workers.end() || !takes_part(worker->second);
+    if (worker != context.state().workers.end() && takes_part(worker->second)) return false;
+    if (worker != context.state().workers.end()) context.give_up(entry.second);
+    return true;
   });
   context.start_timer(update, "survey", update.policy.deadlines.pause);
   for (const auto& [url, worker] : context.state().workers) {

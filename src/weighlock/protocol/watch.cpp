@@ -1,8 +1,11 @@
-// Between updates: a worker that may not serve stays paused (protocol.md sections 2, 7 and 8).
+// Between updates each worker is looked at, and what the look shows is drawn (protocol.md sections 2, 7 and 8).
 //
-// Engines know no fence, so a trainer may continue behind our back what is quarantined. Each quarantined worker is read
-// each second; one that runs is paused again, and it is told once. The look changes nothing else: what heals an idle
-// worker begins where `on_look` finds it quiet.
+// One that serves: label and pause state each ten seconds, its start time less often. A new process is JOINING, a label
+// of somebody else makes it FOREIGN, a pause of somebody else is told and left alone. One that may not serve: each
+// second. Engines know no fence, so a trainer may continue behind our back what is quarantined: it is paused again, and
+// it is told once. Where such a worker is quiet and may be brought back, a join begins (join.cpp).
+//
+// A look that finds nothing new makes no record.
 //
 // One call per worker, as everywhere: an update that begins takes the worker over (`yield_watch`). Earlier calls that
 // may still run are asked after by a barrier, where there is one; until they have ended nothing that changes is sent.
@@ -10,9 +13,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -33,20 +38,36 @@ void set_timer(Context& context, Worker& worker, Milliseconds after) {
   context.emit(StartTimer{id, after});
 }
 
-// Spread by the worker's name and the moment: the machine draws no dice.
-void look_later(Context& context, Worker& worker) {
-  constexpr int kDoublingsMax = 10;
-  const Milliseconds grown = limits::kWatchPeriod * (1 << std::min(worker.watch.failures, kDoublingsMax));
-  const Milliseconds period = std::min(grown, limits::kWatchBackOffMax);
+std::uint64_t mixed(std::uint64_t salt, const std::string& worker) {
   constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15ULL;
-  const std::uint64_t mixed = (std::hash<std::string>{}(worker.url) ^ context.state().next_id) * kMix;
-  const auto spread = static_cast<std::int64_t>((mixed >> 32) % (2 * limits::kWatchJitterPermille + 1));
-  set_timer(context, worker, period * (1000 - limits::kWatchJitterPermille + spread) / 1000);
+  return ((std::hash<std::string>{}(worker) ^ salt) * kMix) >> 32;
 }
 
+// How long until the worker is looked at again.
+Milliseconds period_of(Context& context, const Worker& worker) {
+  constexpr int kDoublingsMax = 10;
+  const Milliseconds grown = limits::kWatchPeriod * (1 << std::min(worker.watch.failures, kDoublingsMax));
+  const bool waits =
+      worker.state == WorkerState::joining && !is_dormant(context.state().pairs.at(worker.pair), context.now());
+  if (waits || worker.state == WorkerState::quarantined) return std::min<Milliseconds>(grown, limits::kWatchBackOffMax);
+  // One that doesn't answer may be on its way back.
+  return worker.watch.failures > 0 ? std::min<Milliseconds>(grown, limits::kIdleWatchPeriod) : limits::kIdleWatchPeriod;
+}
+
+void look_later(Context& context, Worker& worker) {
+  set_timer(context, worker, jittered(context.state().next_id, worker.url, period_of(context, worker)));
+}
+
+// Nothing is known of a worker that serves and was never asked what it is; its first update does that.
 bool is_watched(Context& context, const Worker& worker) {
-  return worker.state == WorkerState::quarantined && context.state().pairs.contains(worker.pair) &&
-         !context.state().stopping;
+  const auto pair = context.state().pairs.find(worker.pair);
+  if (context.state().stopping || pair == context.state().pairs.end() || is_superseded(pair->second)) return false;
+  if (worker.state == WorkerState::abandoned || worker.state == WorkerState::gone) return false;
+  return worker.dialect.has_value() || worker.state != WorkerState::ready;
+}
+
+bool serves(const Worker& worker) {
+  return worker.state == WorkerState::ready || worker.state == WorkerState::draining;
 }
 
 bool is_in_update(Context& context, const Worker& worker) {
@@ -55,8 +76,15 @@ bool is_in_update(Context& context, const Worker& worker) {
   return active && active->targets.contains(worker.url);
 }
 
+// Light for one that serves: its label and whether it is paused. The label of most new processes is another one.
 void look(Context& context, Worker& worker) {
-  context.call_between_updates(worker, next_reading(context, worker));
+  Operation reading = next_reading(context, worker);
+  Watch& watch = worker.watch;
+  watch.whole = watch.whole || !serves(worker) || reading.kind != OperationKind::read_state ||
+                ++watch.brief_looks >= limits::kIdleLooksPerWhole;
+  reading.brief = !watch.whole;
+  reading.doubt_pause = watch.whole && serves(worker) && !worker.paused_by_us && !worker.paused_by_other;
+  context.call_between_updates(worker, std::move(reading));
   set_timer(context, worker, limits::kWatchReadTimeout);
 }
 
@@ -107,14 +135,73 @@ void hold(Context& context, Worker& worker, const StateReading& reading) {
   set_timer(context, worker, pair.spec.policy.deadlines.pause);
 }
 
-// Another process answers. It is JOINING, and not ours to stop; but one that got the pause which was meant for its
-// predecessor is held like any other, until an update brings it back.
-void on_new_process(Context& context, Worker& worker) {
-  if (!worker.paused_by_us) return;
-  context.set_worker(worker, WorkerState::quarantined,
-                     context.cause(CauseCode::restarted,
-                                   "a new process answers; it holds its start model, and was paused "
-                                   "when its predecessor was"));
+// It may serve as it is: nothing was done to it since it was known to hold what it should. It was only out of reach, or
+// drained; or its pair has no version yet, and it is a process that holds its start model.
+bool is_whole(const Pair& pair, const Worker& worker, const StateReading& reading) {
+  if (worker.paused_by_us || !worker.earlier.empty() || is_held(worker)) return false;
+  const CauseCode why = worker.cause ? worker.cause->code : CauseCode::restarted;
+  const bool kept_out = why == CauseCode::unreachable || why == CauseCode::credentials || why == CauseCode::restarted ||
+                        why == CauseCode::operator_hold;
+  if (!kept_out) return false;
+  if (!pair.committed) return !worker.version && worker.labels.empty() && reading.label == worker.start_label;
+  const bool holds_it = worker.version && worker.version->same_version(*pair.committed);
+  const bool settled = worker.labels.size() == 1 && worker.labels.front() == reading.label;
+  // Without a pause no label says that a load has begun.
+  return holds_it && settled && reading.label == worker.version->label && pair.spec.policy.pause != PauseOwner::never;
+}
+
+// It may not serve as it is known, and it was read: it is brought back if it can be, and held otherwise.
+void cure(Context& context, Worker& worker, const StateReading& reading) {
+  const Pair& pair = context.state().pairs.at(worker.pair);
+  if (is_whole(pair, worker, reading)) return context.set_worker(worker, WorkerState::ready);
+  if (hold_if_suspect(context, worker)) return;
+  if (may_join(context, worker)) {
+    if (!is_listed(context, worker)) return look_later(context, worker);
+    if (!reading.paused && worker.paused_by_us)
+      tell_that_it_runs(context, worker, "it was continued although it may not serve; it is brought back");
+    return begin_join(context, worker, reading);
+  }
+  const bool ours_to_stop = worker.state == WorkerState::quarantined || worker.paused_by_us;
+  if (reading.paused || !ours_to_stop) return look_later(context, worker);
+  hold(context, worker, reading);
+}
+
+void become_foreign(Context& context, Worker& worker, const std::string& label) {
+  context.set_worker(
+      worker, WorkerState::foreign,
+      context.cause(CauseCode::foreign, fmt::format("its label became '{}', which this gateway did not write", label)));
+}
+
+// Somebody else paused a worker that serves. That is theirs; it is told once.
+void tell_foreign_pause(Context& context, Worker& worker) {
+  const Pair& pair = context.state().pairs.at(worker.pair);
+  if (!worker.paused_by_other) return worker.watch.told_at.reset();
+  if (worker.watch.told_at || !pair.active.empty() || pair.spec.policy.pause == PauseOwner::caller) return;
+  worker.watch.told_at = context.now();
+  context.record(
+      RecordKind::worker_state, worker.pair, "", worker.url,
+      {{"state", std::string(kPausedByOther)}, {"message", "it is paused, and not by this gateway; left alone"}});
+}
+
+// The look at one that serves. What is strange in a brief reading is read whole before anything follows from it.
+void on_serving_look(Context& context, Worker& worker, const StateReading& reading) {
+  const bool ours = label_is_ours(worker, reading.label);
+  const bool was_whole = std::exchange(worker.watch.whole, false);
+  if (!was_whole && (!ours || (reading.paused && !worker.paused_by_other))) {
+    worker.watch.whole = true;
+    return look(context, worker);
+  }
+  if (was_whole) worker.watch.brief_looks = 0;
+  worker.paused_by_other = reading.paused && !worker.paused_by_us;
+  if (worker.state == WorkerState::ready && worker.earlier.empty() && !ours)
+    return become_foreign(context, worker, reading.label);
+  if (worker.state == WorkerState::ready && reading.paused && worker.paused_by_us) {  // a pause that came late
+    context.set_worker(worker, WorkerState::joining,
+                       context.cause(CauseCode::resume_failed, "a pause of this gateway holds it"));
+    return cure(context, worker, reading);
+  }
+  tell_foreign_pause(context, worker);
+  look_later(context, worker);
 }
 
 void on_look(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome) {
@@ -124,25 +211,38 @@ void on_look(Context& context, Worker& worker, const EarlierCall& call, const Ou
   }
   worker.watch.failures = 0;
   if (call.kind == OperationKind::identify || !outcome.reading) return look_later(context, worker);
+  const StateReading& reading = *outcome.reading;
   if (call.kind == OperationKind::barrier) worker.earlier.clear();
-  if (observe(context, worker, *outcome.reading)) return on_new_process(context, worker);
-  if (worker.earlier.empty() && !label_is_ours(worker, outcome.reading->label)) {
-    return context.set_worker(
-        worker, WorkerState::foreign,
-        context.cause(CauseCode::foreign,
-                      fmt::format("its label became '{}', which this gateway did not write", outcome.reading->label)));
-  }
-  if (outcome.reading->paused) return look_later(context, worker);
-  hold(context, worker, *outcome.reading);
+  const bool is_new = worker.watch.whole && observe(context, worker, reading);
+  if (serves(worker)) return on_serving_look(context, worker, reading);
+  worker.watch.whole = false;
+  if (worker.state == WorkerState::foreign) return look_later(context, worker);
+  const bool operator_said = worker.cause && worker.cause->code == CauseCode::operator_hold;  // held, or released
+  if (!is_new && worker.earlier.empty() && !operator_said && !label_is_ours(worker, reading.label))
+    return become_foreign(context, worker, reading.label);
+  cure(context, worker, reading);
 }
 
 }  // namespace
+
+Milliseconds jittered(std::uint64_t salt, const std::string& worker, Milliseconds period) {
+  const auto spread = static_cast<std::int64_t>(mixed(salt, worker) % (2 * limits::kWatchJitterPermille + 1));
+  return period * (1000 - limits::kWatchJitterPermille + spread) / 1000;
+}
 
 void begin_watch(Context& context, Worker& worker) {
   worker.watch.failures = 0;
   worker.watch.continues = 0;
   worker.watch.told_at.reset();
-  if (!worker.watch.call) look_later(context, worker);
+  if (worker.watch.call || !is_watched(context, worker)) return;
+  if (!serves(worker) || !worker.watch.timer) look_later(context, worker);
+}
+
+void look_soon(Context& context, Worker& worker, Milliseconds within) {
+  worker.watch.whole = true;
+  if (worker.watch.call || !is_watched(context, worker)) return;
+  const auto spread = static_cast<std::int64_t>(mixed(context.state().next_id, worker.url)) % (within.count() + 1);
+  set_timer(context, worker, Milliseconds(spread));
 }
 
 void on_watch_timer(Context& context, TimerId timer, const std::string& url) {
@@ -172,7 +272,7 @@ void yield_watch(Context& context, Worker& worker) {
   if (!worker.watch.call) return;
   context.give_up_watch(worker);
   cancel_timer(context, worker);
-  if (worker.state == WorkerState::quarantined) look_later(context, worker);
+  if (is_watched(context, worker)) look_later(context, worker);
 }
 
 }  // namespace weighlock::protocol

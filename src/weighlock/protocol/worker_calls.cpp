@@ -49,7 +49,12 @@ void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome,
   if (outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
     worker.earlier.push_back(call);
     worker.earlier.back().may_answer = false;
+    worker.earlier.back().since_read = false;  // its connection ended in the process that it had reached
   }
+}
+
+void note_new_process(Worker& worker) {
+  std::erase_if(worker.earlier, [](const EarlierCall& earlier) { return !earlier.since_read; });
 }
 
 bool note_late(Worker& worker, CallId call, OutcomeKind kind) {
@@ -57,7 +62,7 @@ bool note_late(Worker& worker, CallId call, OutcomeKind kind) {
       std::find_if(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) { return e.call == call; });
   if (it == worker.earlier.end()) return false;
   if (kind == OutcomeKind::unknown) {
-    it->may_answer = false;
+    it->may_answer = it->since_read = false;
   } else {
     worker.earlier.erase(it);  // its own answer: it has ended
   }

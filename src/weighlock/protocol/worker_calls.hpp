@@ -17,6 +17,9 @@ bool changes_something(OperationKind kind);
 void note_sent(Worker& worker, const EarlierCall& call, const std::string& label, bool writes_label);
 // The answer of the worker's running call.
 void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome, bool writes_label);
+// Another process answers: what the one before it had been sent has ended with it. What was sent after the last reading
+// may have gone to either.
+void note_new_process(Worker& worker);
 // The answer of a call that was given up before; false if it isn't one of the worker's.
 bool note_late(Worker& worker, CallId call, OutcomeKind kind);
 

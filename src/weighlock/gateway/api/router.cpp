@@ -1,6 +1,7 @@
 #include "weighlock/gateway/api/router.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
@@ -80,6 +81,12 @@ std::optional<std::string> RouteRequest::query_value(const std::string& name) co
 
 void Router::add(std::string_view method, std::string_view pattern, Handler handler, std::size_t body_bytes_max) {
   routes_.push_back(Route{std::string(method), split(pattern, '/'), std::move(handler), body_bytes_max});
+}
+
+std::vector<std::string> Router::routes() const {
+  std::vector<std::string> out;
+  for (const Route& route : routes_) out.push_back(fmt::format("{} {}", route.method, fmt::join(route.segments, "/")));
+  return out;
 }
 
 void Router::handle(HttpRequest request, Responder responder) const {

@@ -35,6 +35,7 @@ class Router {
   void add(std::string_view method, std::string_view pattern, Handler handler,
            std::size_t body_bytes_max = limits::kControlBodyBytesMax);
   void handle(HttpRequest request, Responder responder) const;
+  std::vector<std::string> routes() const;  // "METHOD /pattern", in the order in which they were added
 
  private:
   struct Route {

@@ -1,0 +1,112 @@
+// Who comes to a pair, and who leaves it (protocol.md section 2, "Leaving").
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+bool is_leaving(const Pair& pair, const Worker& worker) {
+  if (!pair.removing.empty() || pair.leaving.contains(worker.url)) return true;
+  if (!pair.reconnect) return false;
+  const auto& list = pair.reconnect->spec.workers;
+  return std::none_of(list.begin(), list.end(), [&](const WorkerSpec& spec) { return spec.url == worker.url; });
+}
+
+// A worker that LoRA pairs still use stays, as one that no full-model pair ever had.
+std::map<std::string, Worker>::iterator forget_worker(State& state, std::map<std::string, Worker>::iterator it) {
+  if (!is_shared(state, it->first)) return state.workers.erase(it);
+  Worker fresh;
+  fresh.url = it->first;
+  fresh.dialect = it->second.dialect;
+  fresh.locked_by = it->second.locked_by;  // an adapter may be on its way
+  it->second = std::move(fresh);
+  return std::next(it);
+}
+
+// Nothing of ours is in it: it runs as it was found.
+bool is_as_found(const Worker& worker) {
+  return worker.state == WorkerState::joining && !worker.paused_by_us && worker.labels.empty() &&
+         worker.earlier.empty();
+}
+
+bool may_be_let_go(const Worker& worker) {
+  return worker.state == WorkerState::ready || worker.state == WorkerState::gone ||
+         worker.state == WorkerState::draining || is_as_found(worker);
+}
+
+}  // namespace
+
+void forget_worker(Context& context, const std::string& url) {
+  const auto it = context.state().workers.find(url);
+  if (it != context.state().workers.end()) forget_worker(context.state(), it);
+}
+
+std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair) {
+  std::vector<std::string> abandoned;
+  auto& workers = context.state().workers;
+  for (auto it = workers.begin(); it != workers.end();) {
+    Worker& worker = it->second;
+    if (worker.pair != name || !is_leaving(pair, worker)) {
+      ++it;
+    } else if (may_be_let_go(worker) || is_superseded(pair)) {
+      it = forget_worker(context.state(), it);
+    } else {
+      abandoned.push_back(fmt::format("{}: {}", worker.url, worker.cause ? worker.cause->message : "left as it was"));
+      if (worker.state != WorkerState::abandoned) context.set_worker(worker, WorkerState::abandoned, worker.cause);
+      ++it;
+    }
+  }
+  return abandoned;
+}
+
+void enter_pair(Context& context, const Pair& pair, const WorkerSpec& spec) {
+  Worker& worker = context.state().workers[spec.url];
+  const bool was_abandoned = worker.state == WorkerState::abandoned;
+  const bool is_new = worker.pair != pair.spec.name;
+  worker.url = spec.url;
+  worker.pair = pair.spec.name;
+  if (spec.dialect) worker.dialect = spec.dialect;
+  if (was_abandoned) {
+    context.set_worker(worker, WorkerState::quarantined, worker.cause);
+  } else if (is_new && pair.committed) {
+    context.set_worker(worker, WorkerState::joining,
+                       context.cause(CauseCode::restarted, "joined after the last update"));
+  } else if (is_new) {
+    begin_watch(context, worker);
+  }
+}
+
+// Leaving workers that aren't READY get one heal before they are let go (protocol.md section 2, "Leaving").
+bool start_leave_job(Context& context, const std::string& name, Pair& pair) {
+  if (is_superseded(pair)) return false;
+  std::vector<std::string> urls;
+  for (auto& [url, worker] : context.state().workers) {
+    const bool needs_it =
+        worker.state == WorkerState::quarantined || (worker.state == WorkerState::joining && !is_as_found(worker));
+    if (worker.pair == name && is_leaving(pair, worker) && needs_it) urls.push_back(url);
+  }
+  if (urls.empty()) return false;
+  Update update;
+  update.number = context.state().next_update++;
+  update.id = fmt::format("{}-{}", context.state().boot, update.number);
+  update.kind = UpdateKind::leave;
+  update.pair = name;
+  update.policy = pair.spec.policy;
+  update.version = pair.committed.value_or(VersionRef{});
+  update.requested_at = context.now();
+  for (const std::string& url : urls) update.targets[url].worker = url;
+  const UpdateId id = update.id;
+  pair.active = id;
+  context.state().updates.emplace(id, std::move(update));
+  begin_leave(context, context.state().updates.at(id));
+  return true;
+}
+
+}  // namespace weighlock::protocol
