@@ -12,7 +12,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install-build install-test configure build run wheel check unit blackbox tidy-check types sim fault demo-smoke presets fuzz test controller real bench nightly format tidy clean
+.PHONY: help install-build install-test configure build run wheel check unit blackbox tidy-check types sim fault demo-smoke presets model fuzz test controller real bench nightly format tidy clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +41,7 @@ build-all: configure
 check: ## all tests but those with real engines
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory build-all
-	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault demo-smoke presets
+	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault model demo-smoke presets
 	@tools/part.sh --summary
 
 tidy-check:
@@ -62,6 +62,9 @@ sim:
 
 fault:
 	$(PART) "fault paths" ctest --test-dir build/release -L fault -j $(JOBS) --output-on-failure --no-tests=error
+
+model: ## search the model of the protocol (docs/model) exhaustively; needs spin
+	$(PART) "model: safety and liveness, exhaustively" bash -c 'if command -v spin >/dev/null; then docs/model/check.py; else echo "no spin here: skipped"; fi'
 
 demo-smoke:
 	$(PART) "demo" tests/demo/demo.sh build/release
@@ -85,7 +88,7 @@ real:
 test: ## install what is needed, and pass everything that CI runs
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory install-test build-all
-	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault demo-smoke presets controller real
+	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault model demo-smoke presets controller real
 	@tools/part.sh --summary
 
 bench: build-all ## measure this gateway beside AReaL's, alternating; fails when a wanted figure is missed (docs/benchmarks.md)

@@ -32,6 +32,8 @@ test_packages=(
   python3-venv python3-dev gcc libnuma1 libgomp1
   # the types of the Python package
   mypy
+  # the model of docs/model: spin makes the verifier, gcc (above) compiles it
+  spin
   # looking into running processes and files when a check fails
   sqlite3 gdb lsof
 )

@@ -88,6 +88,7 @@ void on_sealed(Context& context, const Sealed& event);
 void on_digest_done(Context& context, const DigestDone& event);
 void on_save_timer(Context& context, Update& update);
 void on_save_grace_timer(Context& context, Update& update);
+void on_early_survey_timer(Context& context, Update& update);
 void first_survey_done(Context& context, Update& update);
 // Ends an update whose engines were not touched: ABORTED or REJECTED; the attempt's directory is discarded.
 void end_before_pause(Context& context, Update& update, UpdateState state, Error error);

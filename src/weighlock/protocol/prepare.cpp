@@ -19,6 +19,8 @@ using namespace std::chrono_literals;
 constexpr Milliseconds kTrainerCollectiveTimeout = 7200s;
 // After the first rank failed the others get this long to say their own words before the client is answered.
 constexpr Milliseconds kSaveGrace = 200ms;
+// The saves' requests are on their way before a thousand reads are begun: those take the loop this long.
+constexpr Milliseconds kSaveHeadStart = 25ms;
 
 Error about(const Update& update, ErrorCode code, std::string_view text) {
   return Error{code, fmt::format("pair '{}': v{}: {}", update.pair, update.version.version, text), nullptr};
@@ -156,6 +158,7 @@ void all_ranks_saved(Context& context, Update& update) {
   if (is_lora(context, update)) return begin_adapter_survey(context, update);
   list_before_pause(context, update);
   seal_when_ready(context, update);
+  context.cancel_timer(update, "early_survey");
   if (update.survey_done) begin_early_survey(context, update);
 }
 
@@ -223,8 +226,7 @@ void begin_update(Context& context, Update& update) {
   } else if (pair.last_good && knows_all) {
     update.survey_done = true;
     seal_when_ready(context, update);
-    // Else when the save is done, beside the seal.
-    if (update.save_done || sealed_soon(pair)) begin_early_survey(context, update);
+    if (update.save_done) begin_early_survey(context, update);  // else beside the save, or the seal
   } else {
     begin_survey(context, update);  // finds the dialects, and the start model to compare with
   }
@@ -260,6 +262,12 @@ void on_prepared(Context& context, const Prepared& event) {
     return end_before_pause(context, *update, UpdateState::rejected,
                             about(*update, ErrorCode::trainer_busy, fmt::format("a save still runs on {}", busy)));
   trigger_saves(context, *update);
+  if (update->survey_done && sealed_soon(context.pair_of(*update)))
+    context.start_timer(*update, "early_survey", kSaveHeadStart);
+}
+
+void on_early_survey_timer(Context& context, Update& update) {
+  if (update.state == UpdateState::preparing) begin_early_survey(context, update);
 }
 
 void on_save_ended(Context& context, const SaveEnded& event) {
@@ -335,7 +343,7 @@ void on_sealed(Context& context, const Sealed& event) {
   update->sealed = *event.version;
   if (!update->rollback || !event.version->digest.empty()) update->version.digest = event.version->digest;
   Pair& pair = context.pair_of(*update);
-  pair.prepare_took = context.now() - update->phases.back().began;
+  if (!update->ranks.empty()) pair.prepare_took = context.now() - update->phases.back().began;
   json::object body{{"directory", update->version.directory},
                     {"bytes", event.version->bytes},
                     {"tensors", event.version->tensors},

@@ -26,6 +26,19 @@ Error died_in(const Update& update, std::string_view what) {
                nullptr};
 }
 
+// Nothing waits for the record of a resume, so it may be lost with the process, and the resume be on its way. With the
+// doubt on record it outlives a barrier that isn't answered in time.
+void assume_resume(Context& context, const Update& update, const Target& target) {
+  Worker& worker = context.worker_of(target);
+  if (!worker.earlier.empty()) return;
+  EarlierCall lost;
+  lost.call = context.state().next_id++;
+  lost.kind = OperationKind::resume;
+  worker.earlier.push_back(lost);
+  context.record(RecordKind::intent, update, target.worker,
+                 {{"operation", std::string(name(lost.kind))}, {"call", lost.call}, {"assumed", true}});
+}
+
 // Whoever isn't at its end may be in any state: it is barriered and read before anything is decided.
 void take_over(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
@@ -36,6 +49,7 @@ void take_over(Context& context, Update& update) {
     context.set_worker(worker, WorkerState::unknown, worker.cause);
     target.recovered = true;
     target.caught_up = update.state == UpdateState::resuming && target.verdict != Verdict::verified;
+    assume_resume(context, update, target);
   }
   for (auto& [url, target] : update.targets) {
     if (!target.recovered) continue;
@@ -112,11 +126,14 @@ void recover_update(Context& context, const UpdateId& id) {
 // every commit.
 void forward(Context& context, Update& update, Target& target, const StateReading& reading) {
   const bool labelled = update.policy.pause == PauseOwner::never || reading.label == update.version.label;
-  if (target.verdict == Verdict::verified && labelled) return start_resume(context, update, target);
+  const std::string& now = context.worker_of(target).incarnation;
+  const bool restarted = !target.incarnation.empty() && target.incarnation != now;
+  if (target.verdict == Verdict::verified && labelled && !restarted) return start_resume(context, update, target);
   if (target.verdict == Verdict::verified) {
     target.verdict = Verdict::torn;
-    target.cause = context.cause(CauseCode::load_unknown,
-                                 fmt::format("its label is '{}' and not '{}'", reading.label, update.version.label));
+    target.cause = context.cause(CauseCode::load_unknown, restarted ? std::string("a new process answers")
+                                                                    : fmt::format("its label is '{}' and not '{}'",
+                                                                                  reading.label, update.version.label));
   }
   if (!target.cause)
     target.cause = context.cause(CauseCode::load_unknown, "the gateway ended before it was brought to the version");
@@ -125,7 +142,10 @@ void forward(Context& context, Update& update, Target& target, const StateReadin
 
 void back(Context& context, Update& update, Target& target, const StateReading& reading) {
   const Worker& worker = context.worker_of(target);
-  const bool touched = update.kind != UpdateKind::update || (target.load_sent && target.verdict != Verdict::untouched);
+  // Its process may have become another before the gateway died: what is known of the target is of the former one.
+  const bool restarted = !target.incarnation.empty() && target.incarnation != worker.incarnation;
+  const bool touched =
+      update.kind != UpdateKind::update || restarted || (target.load_sent && target.verdict != Verdict::untouched);
   const bool strange = says_loading(reading.label) || !label_is_ours(worker, reading.label);
   if (mutant(Mutant::label_is_trusted) && !strange) {
     target.verdict = Verdict::untouched;
@@ -171,7 +191,6 @@ void recover_pair(Context& context, const std::string& name) {
 
 void on_recovered_reading(Context& context, Update& update, Target& target, const StateReading& reading) {
   target.recovered = false;
-  target.incarnation = context.worker_of(target).incarnation;
   target.reached = true;
   if (update.takes_over) return on_taken_over_read(context, update, target);
   if (update.state == UpdateState::resuming) return forward(context, update, target, reading);

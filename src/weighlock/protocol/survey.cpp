@@ -168,12 +168,16 @@ void begin_survey(Context& context, Update& update) {
   const auto takes_part = [&](const Worker& worker) {
     return is_updated(update, worker) && !is_joining_now(context.state(), worker);
   };
-  std::erase_if(update.targets, [&](auto& entry) {
-    const auto worker = context.state().workers.find(entry.first);
-    if (worker != context.state().workers.end() && takes_part(worker->second)) return false;
-    if (worker != context.state().workers.end()) context.give_up(entry.second);
-    return true;
-  });
+  for (auto it = update.targets.begin(); it != update.targets.end();) {
+    const auto worker = context.state().workers.find(it->first);
+    const bool known = worker != context.state().workers.end();
+    if (known && takes_part(worker->second)) {
+      ++it;
+      continue;
+    }
+    if (known) context.give_up(it->second);
+    it = update.targets.erase(it);
+  }
   context.start_timer(update, "survey", update.policy.deadlines.pause);
   for (const auto& [url, worker] : context.state().workers) {
     if (!takes_part(worker)) continue;
@@ -228,7 +232,9 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
   target.step = Step::surveyed;
   if (outcome.ok() && outcome.reading) {
     if (kind == OperationKind::barrier) worker.earlier.clear();
-    observe(context, worker, *outcome.reading);
+    // It got the pause that was meant for its predecessor: it is held, whatever becomes of this update.
+    if (observe(context, worker, *outcome.reading) && worker.paused_by_us)
+      context.set_worker(worker, WorkerState::quarantined, worker.cause);
     target.reached = worker.earlier.empty();
     target.was_paused = outcome.reading->paused && !worker.paused_by_us;
     target.paused = outcome.reading->paused;

@@ -16,8 +16,14 @@ class SurveyTest : public Fixture {
     connect(3, 1);
     request(1, policy);
     for (int i = 0; i < 3; ++i) engine(i).operations.clear();
+    return begin_save(2, policy);
+  }
+  // Under way for long enough that workers are read, if they are to be.
+  UpdateId begin_save(std::int64_t version, Policy policy = {}) {
     silent_trainers = {trainer(0)};
-    return request(2, policy);
+    const UpdateId id = request(version, policy);
+    advance(25ms);
+    return id;
   }
   void end_save() { post(SaveEnded{saves.back().call, SaveOutcomeKind::ok, ""}); }
 };
@@ -52,7 +58,7 @@ TEST_F(SurveyTest, after_a_long_save_workers_are_read_beside_the_next_seal_and_n
   end_save();
   ASSERT_EQ(update(second).state, UpdateState::succeeded);
   for (int i = 0; i < 3; ++i) engine(i).operations.clear();
-  const UpdateId third = request(3);
+  const UpdateId third = begin_save(3);
   EXPECT_TRUE(engine(0).operations.empty());
   seal_error = Error{ErrorCode::checkpoint_invalid, "no shard", nullptr};
   end_save();
@@ -63,9 +69,8 @@ TEST_F(SurveyTest, after_a_long_save_workers_are_read_beside_the_next_seal_and_n
 TEST_F(SurveyTest, worker_that_was_away_when_the_save_began_is_asked_again_before_the_pause) {
   connect(3, 1);
   request(1);
-  silent_trainers = {trainer(0)};
   script(1, K::read_state, failed(OutcomeKind::not_sent, "refused"));
-  const UpdateId id = request(2);
+  const UpdateId id = begin_save(2);
   end_save();
   EXPECT_EQ(update(id).state, UpdateState::succeeded);
   EXPECT_EQ(worker(1).version->version, 2);
@@ -77,7 +82,7 @@ TEST_F(SurveyTest, worker_that_restarted_after_its_reading_serves_the_new_versio
     if (trusts) policy.evidence = Evidence::acknowledged;
     const std::int64_t version = trusts ? 4 : 2;
     if (!trusts) begin_long_save(policy);
-    if (trusts) request(version, policy);
+    if (trusts) begin_save(version, policy);
     restart(1);
     end_save();
     const bool serves = worker(1).state == WorkerState::ready;
@@ -90,7 +95,6 @@ TEST_F(SurveyTest, worker_that_restarted_after_its_reading_serves_the_new_versio
     silent_trainers.clear();
     request(version + 1, policy);
     EXPECT_EQ(worker(1).state, WorkerState::ready);
-    silent_trainers = {trainer(0)};
   }
 }
 
@@ -99,10 +103,9 @@ TEST_F(SurveyTest, new_process_in_the_place_of_one_found_paused_is_fenced) {
   connect(3, 1);
   engine(1).paused = true;
   sealed.reference_clean = false;  // nothing to heal it with
-  silent_trainers = {trainer(0)};
   Policy all;
   all.on_failure = OnFailure::rollback_all;
-  const UpdateId id = request(1, all);
+  const UpdateId id = begin_save(1, all);
   restart(1);
   end_save();
   EXPECT_TRUE(is_terminal(update(id).state));
@@ -114,8 +117,7 @@ TEST_F(SurveyTest, answer_that_is_still_missing_when_the_pause_begins_is_waited_
   connect(3, 1);
   request(1);
   silence(1, K::read_state);
-  silent_trainers = {trainer(0)};
-  const UpdateId id = request(2);
+  const UpdateId id = begin_save(2);
   advance(500ms);
   end_save();
   EXPECT_EQ(update(id).state, UpdateState::pausing);
@@ -133,8 +135,7 @@ TEST_F(SurveyTest, quarantined_worker_is_watched_while_the_trainers_save) {
   script(1, K::load, failed(OutcomeKind::touched, "half of it"), 2);
   request(2);
   ASSERT_EQ(worker(1).state, WorkerState::quarantined);
-  silent_trainers = {trainer(0)};
-  const UpdateId id = request(3);
+  const UpdateId id = begin_save(3);
   engine(1).paused = false;  // somebody continues it
   advance(2s);
   EXPECT_TRUE(engine(1).paused);
@@ -147,8 +148,7 @@ TEST_F(SurveyTest, cancel_while_workers_are_read_beside_the_save_touches_nobody)
   connect(3, 1);
   request(1);
   silence(2, K::read_state);
-  silent_trainers = {trainer(0)};
-  const UpdateId id = request(2);
+  const UpdateId id = begin_save(2);
   post(CancelUpdate{7, id});
   EXPECT_EQ(update(id).state, UpdateState::aborted);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(worker(i).state, WorkerState::ready);

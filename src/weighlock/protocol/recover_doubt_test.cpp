@@ -1,0 +1,81 @@
+// What the model (docs/model) found in the recovery: doubts that the next start must not forget.
+#include "weighlock/protocol/fixture_test.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using namespace std::chrono_literals;
+using K = OperationKind;
+
+class RecoveryDoubtTest : public Fixture {
+ protected:
+  static Policy everyone() {
+    Policy policy;
+    policy.on_failure = OnFailure::rollback_all;
+    return policy;
+  }
+  void ignore_barriers(int i, int times) {
+    for (int k = 0; k < times; ++k) silence(i, K::barrier);
+  }
+};
+
+// Nothing waits for the record of a resume: it may be lost with the process, and the resume be on its way.
+TEST_F(RecoveryDoubtTest, resume_whose_record_was_lost_is_still_barriered_after_the_deadline) {
+  connect(2);
+  request(1);
+  silence(0, K::resume);
+  request(2);
+  ASSERT_EQ(count(0, K::resume), 2);  // one of each update
+  for (int i = 0; i < 2; ++i) engine(i).operations.clear();
+  start_again_with([&] { ignore_barriers(0, 100); });
+  advance(600s);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  ASSERT_GE(count(0, K::barrier), 2);
+  EXPECT_EQ(count(0, K::barrier), static_cast<int>(engine(0).operations.size()));  // and nothing else was sent
+  start_again_with([&] { ignore_barriers(0, 100); });                              // nor by the process after that one
+  advance(60s);
+  EXPECT_EQ(count(0, K::barrier), static_cast<int>(engine(0).operations.size()));
+}
+
+// Its load was refused, so it was untouched; then its process became another one, which the gateway saw and didn't live
+// to heal. The next one may not take the new process for the untouched old one.
+TEST_F(RecoveryDoubtTest, untouched_worker_that_restarted_before_the_death_is_healed_and_not_just_labelled) {
+  connect(2);
+  request(1);
+  for (int i = 0; i < 2; ++i) silence(i, K::load);
+  request(2, everyone());
+  restart(0);
+  script(0, K::set_label, failed(OutcomeKind::not_sent, "refused"));
+  die_at_record(RecordKind::intent, "pause", false);
+  answer_silenced(0, failed(OutcomeKind::untouched, "no"));
+  ASSERT_TRUE(dead());
+  start_again();
+  advance(1000s);
+  EXPECT_EQ(engine(0).loaded, "/shared/v1.a1");
+  EXPECT_EQ(engine(0).label, "1");
+  EXPECT_FALSE(engine(0).paused);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  EXPECT_TRUE(worker(0).version && worker(0).version->version == 1);
+}
+
+// The pause that was meant for the process before it reached a new one, and the update that sees it ends before it
+// could bring it in.
+TEST_F(RecoveryDoubtTest, new_process_that_got_our_pause_is_quarantined_when_a_survey_finds_it) {
+  connect(2);
+  request(1);
+  silence(0, K::pause);
+  const UpdateId second = request(2);
+  advance(31s);
+  ASSERT_EQ(update(second).state, UpdateState::degraded);
+  restart(0);
+  engine(0).paused = true;
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused"), -1);
+  const UpdateId third = request(3, everyone());
+  ASSERT_EQ(update(third).state, UpdateState::aborted);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(0).cause->code, CauseCode::restarted);
+  EXPECT_TRUE(worker(0).paused_by_us);
+}
+
+}  // namespace
+}  // namespace weighlock::protocol
