@@ -164,7 +164,6 @@ void on_timer(Context& context, const TimerFired& event) {
   update->timers.erase(purpose_it);
   if (purpose == "save") return on_save_timer(context, *update);
   if (purpose == "save_grace") return on_save_grace_timer(context, *update);
-  if (purpose == "early_survey") return on_early_survey_timer(context, *update);
   if (purpose == "survey") return on_survey_timer(context, *update);
   if (purpose == "pause") return on_pause_timer(context, *update);
   if (purpose == "load") return on_load_timer(context, *update);

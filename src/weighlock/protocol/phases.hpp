@@ -88,19 +88,12 @@ void on_sealed(Context& context, const Sealed& event);
 void on_digest_done(Context& context, const DigestDone& event);
 void on_save_timer(Context& context, Update& update);
 void on_save_grace_timer(Context& context, Update& update);
-void on_early_survey_timer(Context& context, Update& update);
 void first_survey_done(Context& context, Update& update);
 // Ends an update whose engines were not touched: ABORTED or REJECTED; the attempt's directory is discarded.
 void end_before_pause(Context& context, Update& update, UpdateState state, Error error);
 
 // survey.cpp
-// Reads all workers of the pair of whom this update has no recent reading. Its end is first_survey_done or
-// pausing_survey_done.
 void begin_survey(Context& context, Update& update);
-// The same while engines serve, for those that are READY and in nobody's hands; nothing waits for its end.
-void begin_early_survey(Context& context, Update& update);
-// Whether the pair's versions are saved and sealed so soon that readings made when the save begins are still recent.
-bool sealed_soon(const Pair& pair);
 void read_worker(Context& context, Update& update, Target& target);
 // What to ask a worker to learn its state: a barrier, where earlier calls may still run and one exists.
 Operation next_reading(Context& context, Worker& worker);

@@ -19,8 +19,6 @@ using namespace std::chrono_literals;
 constexpr Milliseconds kTrainerCollectiveTimeout = 7200s;
 // After the first rank failed the others get this long to say their own words before the client is answered.
 constexpr Milliseconds kSaveGrace = 200ms;
-// The saves' requests are on their way before a thousand reads are begun: those take the loop this long.
-constexpr Milliseconds kSaveHeadStart = 25ms;
 
 Error about(const Update& update, ErrorCode code, std::string_view text) {
   return Error{code, fmt::format("pair '{}': v{}: {}", update.pair, update.version.version, text), nullptr};
@@ -158,8 +156,6 @@ void all_ranks_saved(Context& context, Update& update) {
   if (is_lora(context, update)) return begin_adapter_survey(context, update);
   list_before_pause(context, update);
   seal_when_ready(context, update);
-  context.cancel_timer(update, "early_survey");
-  if (update.survey_done) begin_early_survey(context, update);
 }
 
 // The same version again: `ok` without touching an engine if its bytes are the committed ones and the quorum serves
@@ -226,7 +222,6 @@ void begin_update(Context& context, Update& update) {
   } else if (pair.last_good && knows_all) {
     update.survey_done = true;
     seal_when_ready(context, update);
-    if (update.save_done) begin_early_survey(context, update);  // else beside the save, or the seal
   } else {
     begin_survey(context, update);  // finds the dialects, and the start model to compare with
   }
@@ -234,10 +229,8 @@ void begin_update(Context& context, Update& update) {
 
 void first_survey_done(Context& context, Update& update) {
   if (is_lora(context, update)) return adapter_survey_done(context, update);
-  // Who may not serve isn't the update's before the pause, and is read then: until then others look after it.
-  std::erase_if(update.targets,
-                [&](const auto& entry) { return context.worker_of(entry.second).state != WorkerState::ready; });
-  if (std::exchange(update.survey_done, true)) return;  // read beside the save: nothing waited for it
+  update.survey_done = true;
+  update.targets.clear();
   seal_when_ready(context, update);
 }
 
@@ -262,12 +255,6 @@ void on_prepared(Context& context, const Prepared& event) {
     return end_before_pause(context, *update, UpdateState::rejected,
                             about(*update, ErrorCode::trainer_busy, fmt::format("a save still runs on {}", busy)));
   trigger_saves(context, *update);
-  if (update->survey_done && sealed_soon(context.pair_of(*update)))
-    context.start_timer(*update, "early_survey", kSaveHeadStart);
-}
-
-void on_early_survey_timer(Context& context, Update& update) {
-  if (update.state == UpdateState::preparing) begin_early_survey(context, update);
 }
 
 void on_save_ended(Context& context, const SaveEnded& event) {
@@ -343,7 +330,6 @@ void on_sealed(Context& context, const Sealed& event) {
   update->sealed = *event.version;
   if (!update->rollback || !event.version->digest.empty()) update->version.digest = event.version->digest;
   Pair& pair = context.pair_of(*update);
-  if (!update->ranks.empty()) pair.prepare_took = context.now() - update->phases.back().began;
   json::object body{{"directory", update->version.directory},
                     {"bytes", event.version->bytes},
                     {"tensors", event.version->tensors},

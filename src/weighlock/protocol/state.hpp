@@ -148,7 +148,6 @@ struct Target {
   int tries = 0;            // of the present step, where it may be repeated
   bool caught_up = false;   // the one catch-up was tried
   bool reached = false;     // the survey's read was answered
-  Instant read_at;          // when that read began
   bool read_whole = false;  // a brief reading left a doubt: from now on readings are whole
   bool recovered = false;   // taken over from a gateway that died, and not read since
   std::optional<CallId> call;
@@ -263,7 +262,6 @@ struct Pair {
   std::deque<StoredVersion> stored;   // what is known on storage, in the order in which it was sealed
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
-  std::optional<Milliseconds> prepare_took;  // of the last update that was sealed in this process
   UpdateId active;
   std::deque<UpdateId> queue;
   std::deque<UpdateId> history;                         // ended ones, newest last, bounded

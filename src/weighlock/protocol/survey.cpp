@@ -11,31 +11,6 @@
 namespace weighlock::protocol {
 namespace {
 
-// A reading that began longer ago than this when PAUSING begins is made again: what a pause rests on is as recent as
-// if the workers had been read then, by a fleet with one slow worker (docs/adr/0005).
-constexpr Milliseconds kReadingKeeps{1000};
-
-bool is_recent(Context& context, const Target& target) {
-  return context.now() - target.read_at <= kReadingKeeps;
-}
-
-// A reading of this update that PAUSING may rest on, or one that is on its way.
-bool has_reading(Context& context, const Target& target) {
-  if (!is_recent(context, target)) return false;
-  if (target.step == Step::surveying) return target.call.has_value();
-  const Worker& worker = context.worker_of(target);
-  const bool still_true = worker.earlier.empty() && target.incarnation == worker.incarnation;
-  return target.step == Step::surveyed && target.reached && still_true;
-}
-
-void read_anew(Context& context, Update& update, const std::string& url) {
-  Target& target = update.targets[url];
-  context.give_up(target);
-  target = Target{};
-  target.worker = url;
-  read_worker(context, update, target);
-}
-
 void survey_ended(Context& context, Update& update) {
   if (update.waiting > 0) return;
   for (const auto& [url, target] : update.targets) {
@@ -97,11 +72,10 @@ void record_seen(Context& context, const Worker& worker) {
 
 void read_worker(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
-  target.read_at = context.now();
   yield_watch(context, worker);
   Operation reading = next_reading(context, worker);
   reading.brief = reading.kind == OperationKind::read_state && may_read_briefly(update, target, worker);
-  reading.doubt_pause = !worker.paused_by_us;
+  reading.doubt_pause = update.state >= UpdateState::pausing && !worker.paused_by_us;  // else nothing follows from it
   context.call(update, target, Step::surveying, std::move(reading));
 }
 
@@ -165,50 +139,21 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
 }
 
 void begin_survey(Context& context, Update& update) {
-  const auto takes_part = [&](const Worker& worker) {
-    return is_updated(update, worker) && !is_joining_now(context.state(), worker);
-  };
-  for (auto it = update.targets.begin(); it != update.targets.end();) {
-    const auto worker = context.state().workers.find(it->first);
-    const bool known = worker != context.state().workers.end();
-    if (known && takes_part(worker->second)) {
-      ++it;
-      continue;
-    }
-    if (known) context.give_up(it->second);
-    it = update.targets.erase(it);
+  update.targets.clear();
+  for (auto& [url, worker] : context.state().workers) {
+    if (!is_updated(update, worker) || is_joining_now(context.state(), worker)) continue;
+    Target& target = update.targets[url];
+    target.worker = url;
   }
   context.start_timer(update, "survey", update.policy.deadlines.pause);
-  for (const auto& [url, worker] : context.state().workers) {
-    if (!takes_part(worker)) continue;
-    const auto target = update.targets.find(url);
-    if (target == update.targets.end() || !has_reading(context, target->second)) read_anew(context, update, url);
-  }
-  survey_ended(context, update);
+  for (auto& [url, target] : update.targets) read_worker(context, update, target);
+  if (update.targets.empty()) survey_ended(context, update);
 }
 
 void take_new_process(Target& target, const Worker& worker, const StateReading& reading) {
   target.paused = reading.paused;
   target.was_paused = false;
   target.incarnation = worker.incarnation;
-}
-
-bool sealed_soon(const Pair& pair) {
-  return pair.prepare_took && *pair.prepare_took <= kReadingKeeps;
-}
-
-void begin_early_survey(Context& context, Update& update) {
-  bool anyone = false;
-  for (const auto& [url, worker] : context.state().workers) {
-    const bool is_quiet = worker.state == WorkerState::ready && worker.dialect && worker.earlier.empty() &&
-                          !worker.in_flight && worker.locked_by.empty();
-    if (worker.pair != update.pair || !is_quiet) continue;
-    const auto target = update.targets.find(url);
-    if (target != update.targets.end() && has_reading(context, target->second)) continue;
-    read_anew(context, update, url);
-    anyone = true;
-  }
-  if (anyone) context.start_timer(update, "survey", update.policy.deadlines.pause);
 }
 
 void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {

@@ -225,7 +225,7 @@ TEST_F(WatchTest, worker_with_a_label_of_somebody_else_is_foreign_and_not_paused
 TEST_F(WatchTest, whole_worker_that_was_only_out_of_reach_serves_again) {
   connect(2);
   request(1);
-  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), 2);  // twice asked
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
   Policy all;
   all.on_failure = OnFailure::rollback_all;
   const UpdateId second = request(2, all);
@@ -251,7 +251,7 @@ TEST_F(WatchTest, worker_that_joined_is_not_stopped_before_an_update_brings_it_i
 TEST_F(WatchTest, worker_that_missed_a_commit_is_paused_when_it_is_back) {
   connect(3);
   request(1);
-  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), 2);  // twice asked
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
   const UpdateId second = request(2);
   ASSERT_EQ(update(second).state, UpdateState::degraded);
   ASSERT_FALSE(engine(1).paused);

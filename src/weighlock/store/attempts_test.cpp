@@ -64,37 +64,6 @@ TEST_F(AttemptsTest, directory_that_appears_during_the_claim_is_not_ours) {
   EXPECT_TRUE(fs::exists(save_path + "/weight_update_v7/mine"));
 }
 
-TEST_F(AttemptsTest, claim_is_synced_once_when_all_of_it_is_there) {
-  ASSERT_TRUE(prepare(1));  // makes our own folders
-  files.log.clear();
-  ASSERT_TRUE(prepare(2));
-  const auto first = std::find(files.log.begin(), files.log.end(), "sync");
-  EXPECT_EQ(std::count(files.log.begin(), files.log.end(), "sync"), 3) << "the record and the two directories";
-  EXPECT_EQ(std::count(first, files.log.end(), "make_directory"), 0);
-  EXPECT_EQ(std::count(first, files.log.end(), "write_at"), 0);
-}
-
-TEST_F(AttemptsTest, claim_that_cannot_be_made_durable_is_refused_and_its_name_never_used) {
-  ASSERT_TRUE(prepare(1));
-  files.on_call = [](const char* call, const std::string&) { return std::string_view(call) == "sync" ? EIO : 0; };
-  EXPECT_EQ(prepare(2).error().code, ErrorCode::storage_failed);
-  files.on_call = nullptr;
-  EXPECT_EQ(prepared_name(2, 1, 1), "weight_update_v2.L1.a1");
-}
-
-TEST_F(AttemptsTest, latest_that_a_power_failure_emptied_counts_as_missing) {
-  const std::string directory = commit(1);
-  for (const std::string& left : {std::string(), std::string(18, '\0')}) {
-    write_file(save_path + "/.weighlock/LATEST", left);
-    EXPECT_EQ(store.latest(save_path).error().code, ErrorCode::not_found);
-  }
-  commit(2);
-  EXPECT_EQ(*store.latest(save_path), "weight_update_v2");
-  files.log.clear();
-  EXPECT_TRUE(store.discard(save_path, directory, true));
-  EXPECT_EQ(std::count(files.log.begin(), files.log.end(), "sync"), 0) << "nothing depends on a removal";
-}
-
 TEST_F(AttemptsTest, directory_is_open_to_the_trainers_group_whatever_the_umask) {
   const mode_t before = ::umask(0077);
   const auto prepared = prepare(1);
