@@ -367,6 +367,7 @@ void on_shutdown(Context& context) {
     abort_queue(context, pair, error);
     refuse_changes(context, pair, error);
     if (pair.ownership.recover_waits) continue;  // it goes on when its epoch was looked at
+    if (pair.spec.lora) drop_joins(context, pair, "the gateway stops");
     Update* active = context.find_update(pair.active);
     if (!active || active->kind != UpdateKind::update) continue;
     if (active->state < UpdateState::pausing) {

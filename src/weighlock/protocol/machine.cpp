@@ -206,6 +206,7 @@ void dispatch(Context& context, const EventBody& event) {
 Effects step(State& state, const Dialects& dialects, const Event& event) {
   Context context(state, dialects, event.now);
   if (!park(context, event.body)) dispatch(context, event.body);
+  if (state.stopping) stop_if_idle(context);  // whatever ended the last thing that ran
   return context.take_effects();
 }
 
