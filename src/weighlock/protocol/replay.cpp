@@ -349,31 +349,6 @@ void Replay::targets(const Record& record, Instant at) {
   update->members_fixed = true;
 }
 
-void Replay::verdicts(const Record& record, Instant at) {
-  const json::value body(record.body);
-  Update* update = update_of(record);
-  if (!update) return;
-  for (const json::value& one : list_of(body, "verdicts")) {
-    const std::string url(text_of(one, "worker"));
-    Target& target = update->targets[url];
-    target.worker = url;
-    target.verdict = enum_from(text_of(one, "verdict"), Verdict::unknown, Verdict::unknown);
-    target.evidence = evidence_from(text_of(one, "evidence")).value_or(Evidence::none);
-    target.vacuous = flag_of(one, "vacuous");
-    if (flag_of(one, "lost")) {
-      target.counted_lost = true;
-      target.included = false;
-    }
-    const auto pair = state_.pairs.find(update->pair);
-    if (target.verdict != Verdict::verified) continue;
-    target.switched_at = at;
-    if (pair != state_.pairs.end() && pair->second.spec.lora) continue;
-    Worker& worker = state_.workers[url];
-    worker.version = update->version;
-    worker.evidence = target.evidence;
-  }
-}
-
 // The decision. The record is the commit: who reads it back goes forward.
 void Replay::commit(const Record& record) {
   Update* update = update_of(record);
