@@ -15,6 +15,7 @@ std::string pair_text(const client::Pair& pair, const std::vector<client::Worker
   if (pair.workers_quarantined > 0) text += fmt::format(", {} quarantined", pair.workers_quarantined);
   if (!pair.rollback.empty()) text += fmt::format(", rollback {}", pair.rollback);
   text += "\n";
+  if (!pair.ownership.empty()) text += fmt::format("ownership: {}\n", one_line(pair.ownership));
   for (const std::string& sentence : pair.not_promised)
     text += fmt::format("not promised with {}\n", one_line(sentence));
   return text + workers_text(workers);

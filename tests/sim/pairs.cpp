@@ -19,9 +19,10 @@ constexpr std::size_t kWatchRow = kSteps, kLateRow = kSteps + 1, kRetireRow = kS
 constexpr std::size_t kNone = kUpdateStates;  // row of events
 constexpr std::string_view kPurposeNames[kPurposes] = {"save",      "save_grace", "survey",  "pause", "load", "verify",
                                                        "straggler", "resume",     "restore", "whole", "other"};
-constexpr std::string_view kEventNames[] = {"connect",     "remove",      "change_worker",  "request",  "collect",
-                                            "cancel",      "call_ended",  "save_ended",     "prepared", "sealed",
-                                            "digest_done", "timer_fired", "commit_durable", "recover",  "shutdown"};
+constexpr std::string_view kEventNames[] = {"connect",       "remove",      "change_worker",  "request",  "collect",
+                                            "cancel",        "call_ended",  "save_ended",     "prepared", "sealed",
+                                            "digest_done",   "timer_fired", "commit_durable", "recover",  "shutdown",
+                                            "epoch_claimed", "epoch_seen"};
 constexpr std::size_t kCallEnded = 6, kTimerFired = 11;
 static_assert(std::size(kEventNames) == kEvents);
 

@@ -36,6 +36,21 @@ WorkerOutcome read_outcome(const json::value& value) {
   return outcome;
 }
 
+std::string ownership_text(const json::value* value) {
+  if (!value || !value->is_object()) return "";
+  std::string text;
+  if (const json::value* by = find(*value, "superseded_by")) {
+    text = fmt::format("superseded by epoch {} of owner {} on host {}", find_int(*by, "epoch").value_or(0),
+                       text_or_empty(*by, "owner"), text_or_empty(*by, "host"));
+  } else if (const auto epoch = find_int(*value, "epoch")) {
+    text = fmt::format("epoch {} of owner {}", *epoch, text_or_empty(*value, "owner"));
+  } else {
+    text = fmt::format("none ({})", text_or_empty(*value, "none"));
+  }
+  const std::string trouble = text_or_empty(*value, "trouble");
+  return trouble.empty() ? text : fmt::format("{}; {}", text, trouble);
+}
+
 }  // namespace
 
 Result<Worker> read_worker(const json::value& value) {
@@ -134,6 +149,7 @@ Result<Pair> read_pair(const json::value& value) {
   pair.committed = find_int(value, "committed");
   pair.state = text_or_empty(value, "state");
   pair.rollback = text_or_empty(value, "rollback");
+  pair.ownership = ownership_text(find(value, "ownership"));
   const json::value* texts = find(value, "not_promised");
   if (texts && texts->is_array()) {
     for (const json::value& text : texts->get_array()) {

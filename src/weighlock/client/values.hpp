@@ -67,6 +67,7 @@ struct Pair {
   std::optional<std::int64_t> committed;
   std::string state;
   std::string rollback;
+  std::string ownership;                  // in words; "" where the gateway tells nothing
   std::vector<std::string> not_promised;  // what the pair's policy takes away, one sentence each
   std::int64_t workers_total = 0;
   std::int64_t workers_ready = 0;

@@ -68,6 +68,12 @@ inline constexpr std::chrono::milliseconds kJoinBackOffMax = 60s;  // a load of 
 inline constexpr std::chrono::milliseconds kWatchTellAgain = 60s;  // who continues it each second is told once a minute
 // An engine that runs makes one token in tens of ms; one that is paused by its trainer waits this long for the update.
 inline constexpr std::chrono::milliseconds kPauseDoubtAtMost = 300ms;
+// Who owns a pair (protocol/ownership.hpp)
+inline constexpr std::chrono::milliseconds kEpochLookPeriod = 5s;     // between updates (protocol.md section 9)
+inline constexpr std::chrono::milliseconds kEpochLookBusy = 500ms;    // while engines may be held paused
+inline constexpr std::chrono::milliseconds kEpochStale = 1s;          // two such looks: nothing waits while they come
+inline constexpr std::chrono::milliseconds kEpochLookTimeout = 5s;    // a mount that says nothing by then hangs
+inline constexpr std::chrono::milliseconds kEpochWriteTimeout = 30s;  // as a pause's: the update waits for it
 inline constexpr std::size_t kWorkersPerPairMax = 4096;
 inline constexpr std::size_t kTrainersPerPairMax = 16384;
 inline constexpr std::size_t kPairsMax = 1024;

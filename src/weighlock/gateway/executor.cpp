@@ -169,8 +169,8 @@ void Executor::run(const TriggerSave& save) {
                        });
 }
 
-void Executor::in_storage(std::function<void()> job, std::function<void()> done) {
-  parts_.storage_pool.run(std::move(job), [alive = std::weak_ptr(alive_), done = std::move(done)] {
+void Executor::in_pool(Pool& pool, std::function<void()> job, std::function<void()> done) {
+  pool.run(std::move(job), [alive = std::weak_ptr(alive_), done = std::move(done)] {
     if (!alive.expired()) done();
   });
 }
@@ -215,6 +215,24 @@ void Executor::run(const MarkLatest& mark) {
              [save_path = mark.save_path, done] {
                if (!*done) log_warn("could not write LATEST in '{}': {}", save_path, done->error().text());
              });
+}
+
+void Executor::run(const ClaimEpoch& claim) {
+  auto made = std::make_shared<Result<ClaimedEpoch>>(Error{});
+  in_pool(
+      parts_.epoch_pool, [epochs = &parts_.epochs, claim, made] { *made = epochs->claim(claim); },
+      [this, ask = claim.ask, pair = claim.pair, made] {
+        post(EpochClaimed{ask, pair, std::move(*made)});
+      });
+}
+
+void Executor::run(const LookEpoch& look) {
+  auto seen = std::make_shared<Result<Epoch>>(Error{});
+  in_pool(
+      parts_.epoch_pool, [epochs = &parts_.epochs, look, seen] { *seen = epochs->look(look); },
+      [this, ask = look.ask, pair = look.pair, seen] {
+        post(EpochSeen{ask, pair, std::move(*seen)});
+      });
 }
 
 void Executor::run(const StartTimer& timer) {

@@ -14,6 +14,7 @@
 
 #include "weighlock/gateway/credentials.hpp"
 #include "weighlock/gateway/engine_calls.hpp"
+#include "weighlock/gateway/epochs.hpp"
 #include "weighlock/gateway/version_storage.hpp"
 #include "weighlock/gateway/waiters.hpp"
 #include "weighlock/journal/journal.hpp"
@@ -31,11 +32,13 @@ class Executor final : public protocol::Ports {
     Loop& loop;
     Pool& journal_pool;
     Pool& storage_pool;
+    Pool& epoch_pool;  // of its own: a digest must not hold up a look at who owns a pair
     Pool& fence_pool;  // of its own: a hook that hangs must not hold up a seal
     Journal& journal;
     HttpClient& http;
     EngineCalls& engine_calls;
     VersionStorage& storage;
+    const Epochs& epochs;
     const CredentialStore& credentials;
     Waiters& waiters;
   };
@@ -69,6 +72,8 @@ class Executor final : public protocol::Ports {
   void run(const protocol::ComputeDigest& compute);
   void run(const protocol::Discard& discard);
   void run(const protocol::MarkLatest& mark);
+  void run(const protocol::ClaimEpoch& claim);
+  void run(const protocol::LookEpoch& look);
   void run(const protocol::StartTimer& timer);
   void run(const protocol::CancelTimer& timer);
   void run(const protocol::Fence& fence);
@@ -78,8 +83,11 @@ class Executor final : public protocol::Ports {
 
   void begin(const protocol::Call& call);
   std::string empty_checkpoint_for(const protocol::UpdateId& id) const;
-  // Runs `job` on the storage pool, then `done` here, unless we are gone.
-  void in_storage(std::function<void()> job, std::function<void()> done);
+  // Runs `job` on the pool, then `done` here, unless we are gone.
+  void in_pool(Pool& pool, std::function<void()> job, std::function<void()> done);
+  void in_storage(std::function<void()> job, std::function<void()> done) {
+    in_pool(parts_.storage_pool, std::move(job), std::move(done));
+  }
   void post(protocol::EventBody body);
 
   Parts parts_;

@@ -16,16 +16,18 @@ class ExecutorTest : public ::testing::Test {
   MemoryJournal journal;
   RealFileSystem files;
   VersionStorage storage{files, "test", {}};
+  Epochs epochs{files, {}};
   CredentialStore credentials{Credentials{}};
   Waiters waiters;
   Pool journal_pool{loop, 1};
   Pool storage_pool{loop, 1};
+  Pool epoch_pool{loop, 1};
   Pool fence_pool{loop, 1};
   HttpClient http{loop};
   EngineCalls engine_calls{loop, http};
   std::optional<Error> failure;
-  Executor executor{Executor::Parts{loop, journal_pool, storage_pool, fence_pool, journal, http, engine_calls, storage,
-                                    credentials, waiters},
+  Executor executor{Executor::Parts{loop, journal_pool, storage_pool, epoch_pool, fence_pool, journal, http,
+                                    engine_calls, storage, epochs, credentials, waiters},
                     Executor::Hooks{"", nullptr, nullptr, [this](const Error& error) {
                                       failure = error;
                                       loop.stop();

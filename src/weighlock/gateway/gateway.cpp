@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kStorageThreads =
     4;  // a digest at a time is the disk's speed; prepare and seal don't wait behind it
+constexpr std::size_t kEpochThreads = 2;    // one mount that hangs isn't all
 constexpr Milliseconds kAnswersFlush{100};  // answers given in the last moment leave the socket's buffers
 
 const protocol::Dialects& dialects() {
@@ -62,12 +63,14 @@ struct Gateway::Implementation {
   Confinement confinement;
   RealFileSystem files;
   VersionStorage storage;
+  Epochs epochs;
   CredentialStore credentials;
   Waiters waiters;
   Metrics metrics;
   MetaStore meta;
   Pool journal_pool;
   Pool storage_pool;
+  Pool epoch_pool;
   Pool fence_pool;
   Pool read_pool;
   Pool body_pool;
@@ -90,9 +93,11 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       journal(std::move(j)),
       confinement(std::move(c)),
       storage(files, "gateway-" + state.boot, confinement.storage_roots()),
+      epochs(files, confinement.storage_roots()),
       credentials(settings.engine_credentials),
       journal_pool(loop, 1),
       storage_pool(loop, kStorageThreads),
+      epoch_pool(loop, kEpochThreads),
       fence_pool(loop, 1),
       read_pool(loop, 1),
       body_pool(loop, 1),
@@ -103,8 +108,8 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       outside(loop, http, settings.read_key_file ? settings.read_key_file : read_key_file),
       engine_calls(loop, http),
       readiness(loop, engine_calls, credentials),
-      executor(Executor::Parts{loop, journal_pool, storage_pool, fence_pool, *journal, http, engine_calls, storage,
-                               credentials, waiters},
+      executor(Executor::Parts{loop, journal_pool, storage_pool, epoch_pool, fence_pool, *journal, http, engine_calls,
+                               storage, epochs, credentials, waiters},
                Executor::Hooks{settings.fence, [this](const protocol::UpdateId& id) { on_update_ended(id); },
                                [this] { on_stopped(true); }, settings.journal_failed}),
       driver(std::move(state), dialects(), executor),
@@ -193,10 +198,15 @@ Result<std::unique_ptr<Gateway>> Gateway::make(Loop& loop, GatewaySettings setti
   Result<protocol::State> state =
       read_state(**journal, dialects(), random_hex(4), StartTime{loop.now(), unix_now_ms()});
   if (!state) return std::move(state).error();
-  protocol::Record started;
-  started.kind = protocol::RecordKind::gateway_started;
-  started.body["boot"] = state->boot;
-  if (Status done = (*journal)->append({std::move(started)}, unix_now_ms()); !done) return done.error();
+  std::vector<protocol::Record> first(1);
+  first.front().kind = protocol::RecordKind::gateway_started;
+  first.front().body["boot"] = state->boot;
+  if (state->owner.empty()) {  // before any epoch bears it
+    state->owner = random_hex(8);
+    first.emplace_back().kind = protocol::RecordKind::owner;
+    first.back().body["owner"] = state->owner;
+  }
+  if (Status done = (*journal)->append(std::move(first), unix_now_ms()); !done) return done.error();
   return std::unique_ptr<Gateway>(new Gateway(std::make_unique<Implementation>(
       loop, std::move(settings), *std::move(journal), *std::move(confinement), *std::move(state))));
 }

@@ -45,6 +45,25 @@ json::array targets_view(const ViewContext& context, const Update& update) {
   return out;
 }
 
+// {"epoch", "owner"}, {"superseded_by"}, or {"none": reason}; with "trouble" when the storage said nothing of late.
+json::object ownership_view(const State& state, const Pair& pair) {
+  const Ownership& own = pair.ownership;
+  json::object out;
+  if (own.superseded_by) {
+    const Epoch& by = *own.superseded_by;
+    out["superseded_by"] = {{"epoch", by.number}, {"owner", by.owner}, {"host", by.host}};
+  } else if (own.epoch > 0) {
+    out["epoch"] = own.epoch;
+    out["owner"] = state.owner;
+  } else {
+    out["none"] = own.none_because.empty() ? "taken at the pair's first update" : own.none_because;
+  }
+  for (const std::optional<Error>* trouble : {&own.look_trouble, &own.write_trouble}) {
+    if (*trouble) out["trouble"] = (*trouble)->text();
+  }
+  return out;
+}
+
 json::value lora_view(const std::optional<LoraSpec>& lora) {
   if (!lora) return nullptr;
   return {{"name", lora->name}, {"keep", lora->keep}};
@@ -228,6 +247,7 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
                                                                     : "idle";
   out["rollback"] = pair.last_good ? "available" : "unavailable";
   out["rollback_reason"] = pair.last_good ? json::value(nullptr) : json::value(pair.rollback_reason);
+  out["ownership"] = ownership_view(context.state, pair);
   out["workers"] = {{"total", pair.spec.workers.size()}, {"ready", ready}, {"quarantined", quarantined}};
   out["settings"] = settings_view(pair.spec.policy);
   out["not_promised"] = not_promised(pair.spec.policy);

@@ -114,7 +114,7 @@ std::string valid_utf8(std::string text) {
 }
 
 std::optional<protocol::RecordKind> kind_from(std::string_view word) {
-  for (int i = 0; i <= static_cast<int>(protocol::RecordKind::last_good); ++i) {
+  for (int i = 0; i <= static_cast<int>(protocol::RecordKind::superseded); ++i) {
     const auto kind = static_cast<protocol::RecordKind>(i);
     if (protocol::name(kind) == word) return kind;
   }

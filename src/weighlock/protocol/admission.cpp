@@ -8,6 +8,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
@@ -72,6 +73,7 @@ void apply_spec(Context& context, const ConnectPair& event) {
   }
   note_use(pair, context.now(), false);
   context.record(RecordKind::pair_connected, name, "", "", connected_body(event.spec, pair.lineage));
+  epoch_at_connect(context, name, before.save_path);
   reply(context, event.token, std::nullopt);
 }
 
@@ -97,6 +99,7 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
   if (pair.reconnect)
     return error_of(ErrorCode::conflict,
                     fmt::format("pair '{}' is being connected again; ask when that was answered", event.pair));
+  if (is_superseded(pair)) return superseded_error(event.pair, *pair.ownership.superseded_by);
   if (event.rollback) return std::nullopt;  // judged when it is known not to be a repetition
   if (event.lineage && *event.lineage != pair.lineage)
     return error_of(ErrorCode::superseded, fmt::format("pair '{}': lineage {} asked for, the present one is {}",
@@ -229,9 +232,10 @@ void on_connect(Context& context, const ConnectPair& event) {
     return reply(context, event.token,
                  error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.spec.name)));
   if (!event.new_lineage && same_workers(pair.spec, event.spec)) {
-    pair.spec = event.spec;  // settings only: they hold from the next update on
+    const std::string save_path = std::exchange(pair.spec, event.spec).save_path;  // they hold from the next update on
     note_use(pair, context.now(), false);
     context.record(RecordKind::pair_connected, event.spec.name, "", "", connected_body(event.spec, pair.lineage));
+    epoch_at_connect(context, event.spec.name, save_path);
     return reply(context, event.token, std::nullopt);
   }
   if (pair.reconnect)
@@ -264,6 +268,7 @@ void pair_is_idle(Context& context, const std::string& name) {
   if (it == context.state().pairs.end()) return;
   Pair& pair = it->second;
   if (!pair.active.empty() && !mutant(Mutant::updates_interleave)) return;
+  if (pair.queue.empty() && !context.state().stopping && start_bring_back(context, name)) return;
   if (pair.reconnect) {  // while it waited another pair may have taken a worker of its list
     if (auto error = refuse_spec(context, pair.reconnect->spec)) {
       reply(context, pair.reconnect->token, std::move(error));
@@ -361,6 +366,7 @@ void on_shutdown(Context& context) {
     Pair& pair = state.pairs.at(name);
     abort_queue(context, pair, error);
     refuse_changes(context, pair, error);
+    if (pair.ownership.recover_waits) continue;  // it goes on when its epoch was looked at
     if (pair.spec.lora) drop_joins(context, pair, "the gateway stops");
     Update* active = context.find_update(pair.active);
     if (!active || active->kind != UpdateKind::update) continue;

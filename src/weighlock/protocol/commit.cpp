@@ -5,6 +5,7 @@
 
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -94,6 +95,9 @@ void on_commit_durable(Context& context, const CommitDurable& event) {
   note_committed(pair, *update);
   if (update->sealed) pair.bytes_last = update->sealed->bytes;
   note_stored(pair, *update, true);
+  if (is_superseded(pair))  // decided, and another's since: it sees to the workers
+    return end_update(context, *update, UpdateState::failed,
+                      superseded_error(update->pair, *pair.ownership.superseded_by));
   if (update->sealed && update->sealed->blind) {
     // What was not seen can't be relied on to heal another worker with (storage.md, "Blind").
     pair.last_good.reset();

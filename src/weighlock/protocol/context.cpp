@@ -6,6 +6,7 @@
 
 #include "weighlock/core/check.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -191,6 +192,7 @@ void Context::set_state(Update& update, UpdateState state) {
   if (update.error)
     body["error"] = {{"code", std::string(info(update.error->code).type)}, {"message", update.error->text()}};
   record(RecordKind::update_phase, update, "", std::move(body));
+  epoch_at_phase(*this, update);
 }
 
 void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause> why) {

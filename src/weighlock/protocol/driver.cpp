@@ -10,7 +10,8 @@ namespace {
 
 // What may happen before its group's records are durable: what only reads, and what only this process knows of. A
 // resume and the mark, too: they follow from a commit, which is durable. And a seal: without the saves' answers
-// recovery discards the attempt all the same.
+// recovery discards the attempt all the same. And what says whose the pair is: a file with our id is ours, recorded or
+// not.
 bool depends_on_records(const Effect& effect) {
   if (const auto* call = std::get_if<Call>(&effect)) {
     const bool free = !changes_something(call->operation.kind) || call->operation.kind == OperationKind::resume;
@@ -18,6 +19,7 @@ bool depends_on_records(const Effect& effect) {
   }
   return !std::holds_alternative<StartTimer>(effect) && !std::holds_alternative<CancelTimer>(effect) &&
          !std::holds_alternative<Cancel>(effect) && !std::holds_alternative<ComputeDigest>(effect) &&
+         !std::holds_alternative<ClaimEpoch>(effect) && !std::holds_alternative<LookEpoch>(effect) &&
          !std::holds_alternative<MarkLatest>(effect) && !std::holds_alternative<Seal>(effect);
 }
 

@@ -90,6 +90,24 @@ struct MarkLatest {
   std::string directory;
 };
 
+// With `epoch` 0: take the next epoch of the pair's storage; the list of its predecessor is taken along in the file.
+// Else: write the list of paused workers of our own epoch again, then look. Answered by EpochClaimed.
+struct ClaimEpoch {
+  std::uint64_t ask = 0;
+  std::string pair;
+  std::string save_path;
+  std::string owner;
+  std::int64_t epoch = 0;
+  std::vector<HeldWorker> paused;
+};
+
+// Which epoch is the highest? Answered by EpochSeen.
+struct LookEpoch {
+  std::uint64_t ask = 0;
+  std::string pair;
+  std::string save_path;
+};
+
 struct StartTimer {
   TimerId timer = 0;
   Milliseconds after{0};
@@ -128,8 +146,9 @@ struct AwaitDurable {
 // After Shutdown: nothing is left to do.
 struct Stopped {};
 
-using Effect = std::variant<Append, Call, Cancel, TriggerSave, Prepare, Seal, ComputeDigest, Discard, MarkLatest,
-                            StartTimer, CancelTimer, Fence, Reply, UpdateEnded, AwaitDurable, Stopped>;
+using Effect =
+    std::variant<Append, Call, Cancel, TriggerSave, Prepare, Seal, ComputeDigest, Discard, MarkLatest, StartTimer,
+                 CancelTimer, Fence, Reply, UpdateEnded, AwaitDurable, Stopped, ClaimEpoch, LookEpoch>;
 using Effects = std::vector<Effect>;
 
 }  // namespace weighlock::protocol

@@ -111,6 +111,25 @@ struct DigestDone {
   Result<std::string> digest;
 };
 
+struct ClaimedEpoch {
+  std::int64_t epoch = 0;              // ours; its file is on the storage
+  std::optional<Epoch> predecessor;    // of another owner, read after ours was there
+  std::optional<Epoch> superseded_by;  // another took a higher one; nothing else is told then
+};
+
+// Errors: storage_not_visible = this host can't keep an epoch there at all; any other: the storage refused.
+struct EpochClaimed {
+  std::uint64_t ask = 0;
+  std::string pair;
+  Result<ClaimedEpoch> claimed;
+};
+
+struct EpochSeen {
+  std::uint64_t ask = 0;
+  std::string pair;
+  Result<Epoch> highest;
+};
+
 struct TimerFired {
   TimerId timer = 0;
 };
@@ -126,9 +145,9 @@ struct Recover {};
 // SIGTERM: admission stops; running updates are compensated or finished.
 struct Shutdown {};
 
-using EventBody =
-    std::variant<ConnectPair, RemovePair, ChangeWorker, RequestUpdate, CollectVersions, CancelUpdate, CallEnded,
-                 SaveEnded, Prepared, Sealed, DigestDone, TimerFired, CommitDurable, Recover, Shutdown>;
+using EventBody = std::variant<ConnectPair, RemovePair, ChangeWorker, RequestUpdate, CollectVersions, CancelUpdate,
+                               CallEnded, SaveEnded, Prepared, Sealed, DigestDone, TimerFired, CommitDurable, Recover,
+                               Shutdown, EpochClaimed, EpochSeen>;
 
 struct Event {
   Instant now;

@@ -5,6 +5,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -129,6 +130,7 @@ void close_update(Context& context, Update& update, UpdateState state, std::opti
   release_locks(context, update);
   context.record(RecordKind::update_ended, update, "", outcome_body(context, update));
   if (pair.active == update.id) pair.active.clear();
+  list_after_update(context, update.pair);
   release_versions(context, update);
   std::erase(pair.queue, update.id);
   pair.joins.erase(update.id);

@@ -38,6 +38,41 @@ Fixture::Fixture() {
   driver_ = std::make_unique<Driver>(std::move(state), dialects(), *this);
 }
 
+ClaimedEpoch FakeEpochs::claim(const ClaimEpoch& effect) {
+  ClaimedEpoch out;
+  written.push_back(effect.paused);
+  const Epoch top = highest();
+  Epoch mine{effect.epoch, effect.owner, effect.owner + "-host", "", "", effect.paused};
+  if (effect.epoch == 0) {
+    mine.number = top.owner == effect.owner ? top.number : top.number + 1;
+    const auto before = files.find(mine.number - 1);
+    if (before != files.end() && before->second.owner != effect.owner) out.predecessor = before->second;
+  } else if (top.number >= effect.epoch && top.owner != effect.owner && !top.owner.empty()) {
+    out.superseded_by = top;
+  }
+  out.epoch = mine.number;
+  if (!out.superseded_by) files[mine.number] = mine;
+  return out;
+}
+
+void Fixture::keep_epochs(const std::string& id, std::shared_ptr<FakeEpochs> storage) {
+  epochs = std::move(storage);
+  engines_.clear();
+  scripts_.clear();
+  pending_.clear();
+  timers_.clear();
+  silenced_.clear();
+  records.clear();
+  replies.clear();
+  saves.clear();
+  hold_commit = dead_ = dying_ = false;
+  State state;
+  state.boot = "boot";
+  state.owner = id;
+  records.push_back(Record{RecordKind::owner, "", "", "", {{"owner", id}}});
+  driver_ = std::make_unique<Driver>(std::move(state), dialects(), *this);
+}
+
 void Fixture::append(std::vector<Record> group, std::function<void()> durable) {
   if (dying_) return;
   groups.push_back(group.size());
@@ -179,6 +214,15 @@ void Fixture::perform(Effect effect) {
       pending_.push_back(Sealed{seal->update, *seal_error});
     else
       pending_.push_back(Sealed{seal->update, sealed});
+  } else if (auto* claim = std::get_if<ClaimEpoch>(&effect)) {
+    if (epochs->claims_silent) return;
+    pending_.push_back(epochs->claim_error ? EpochClaimed{claim->ask, claim->pair, *epochs->claim_error}
+                                           : EpochClaimed{claim->ask, claim->pair, epochs->claim(*claim)});
+  } else if (auto* look = std::get_if<LookEpoch>(&effect)) {
+    ++epochs->looks;
+    if (epochs->looks_silent) return;
+    pending_.push_back(epochs->look_error ? EpochSeen{look->ask, look->pair, *epochs->look_error}
+                                          : EpochSeen{look->ask, look->pair, epochs->highest()});
   } else if (auto* timer = std::get_if<StartTimer>(&effect)) {
     timers_[timer->timer] = now_ + timer->after;
   } else if (auto* gone = std::get_if<CancelTimer>(&effect)) {

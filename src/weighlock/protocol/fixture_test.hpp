@@ -35,6 +35,19 @@ struct FakeWorker {
   std::vector<OperationKind> operations;
 };
 
+// One pair's epochs on a storage, which several worlds may share.
+struct FakeEpochs {
+  std::map<std::int64_t, Epoch> files;
+  std::optional<Error> claim_error;
+  std::optional<Error> look_error;
+  bool claims_silent = false;  // never answered
+  bool looks_silent = false;
+  int looks = 0;
+  std::vector<std::vector<HeldWorker>> written;  // each list that was given, in order
+  ClaimedEpoch claim(const ClaimEpoch& effect);
+  Epoch highest() const { return files.empty() ? Epoch{} : files.rbegin()->second; }
+};
+
 class Fixture : public Ports, public ::testing::Test {
  public:
   Fixture();
@@ -52,8 +65,11 @@ class Fixture : public Ports, public ::testing::Test {
   UpdateId rollback(std::optional<std::int64_t> to = std::nullopt, std::string key = "");
   void post(EventBody body) { driver_->post(std::move(body)), settle(); }
   void flush() { driver_->flush(); }
-  void settle();                  // until nothing is left to answer
-  void advance(Milliseconds by);  // fires timers on the way
+  void settle();                                           // until nothing is left to answer
+  void advance(Milliseconds by);                           // fires timers on the way
+  void stand_still(Milliseconds by) { now_ = now_ + by; }  // the process is stopped: time goes on, and nothing else
+  // A world anew, in which pairs have owners; `id` is ours.
+  void keep_epochs(const std::string& id, std::shared_ptr<FakeEpochs> storage);
   void script(int worker, OperationKind kind, Outcome outcome, int times = 1);
   void silence(int worker, OperationKind kind);
   void answer_silenced(int worker, Outcome outcome);  // the oldest call that was left unanswered
@@ -98,6 +114,7 @@ class Fixture : public Ports, public ::testing::Test {
   std::vector<Fence> fences;
   std::vector<Operation> reads;  // of workers' states, in order
   bool stopped = false;
+  std::shared_ptr<FakeEpochs> epochs;
   bool hold_commit = false;            // the group of a commit record stays on its way to the disk ...
   std::function<void()> held_durable;  // ... until the test runs this
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -269,6 +270,7 @@ void on_listed(Work& work, const Outcome& outcome) {
 }  // namespace
 
 void begin_adapter_loading(Context& context, Update& update) {
+  if (waits_for_epoch(context, update)) return;
   std::set<std::string> workers;
   for (const auto& [url, target] : update.targets) {
     if (target.included) workers.insert(url);

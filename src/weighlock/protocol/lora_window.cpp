@@ -5,6 +5,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -122,6 +123,7 @@ void plan_retirement(Pair& pair, std::int64_t version) {
 void start_retirements(Context& context) {
   if (context.state().stopping) return;
   for (auto& [name, pair] : context.state().pairs) {
+    if (is_superseded(pair)) continue;
     for (auto& [url, known] : pair.adapters) {
       if (known.to_retire.empty() || known.retire_call || !may_retire(context.state(), url)) continue;
       send(context, pair, url, known, false);
@@ -141,6 +143,7 @@ void on_retired(Context& context, Pair& pair, const AdapterCall& call, const Out
   known.retire_call.reset();
   context.state().retire_timers.erase(known.retire_timer);
   context.emit(CancelTimer{known.retire_timer});
+  if (is_superseded(pair)) return end_round(known);
   const auto it = known.names.find(call.adapter);
   if (says_gone(outcome)) {
     const bool doubtful = it != known.names.end() && !it->second.certain && !known.retire_again;

@@ -6,6 +6,7 @@
 
 #include "weighlock/core/check.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -149,6 +150,8 @@ void on_target_timer(Context& context, Update& update, const std::string& url) {
 void on_timer(Context& context, const TimerFired& event) {
   if (const auto watch = context.state().watch_timers.extract(event.timer); !watch.empty())
     return on_watch_timer(context, event.timer, watch.mapped());
+  if (const auto epoch = context.state().epoch_timers.extract(event.timer); !epoch.empty())
+    return on_epoch_timer(context, epoch.mapped());
   if (on_retire_timer(context, event.timer)) return;
   const auto it = context.state().timers.find(event.timer);
   if (it == context.state().timers.end()) return;  // cancelled while it fired
@@ -168,14 +171,14 @@ void on_timer(Context& context, const TimerFired& event) {
   if (purpose == "straggler") return on_straggler_timer(context, *update);
   if (purpose == "resume") return on_resume_timer(context, *update);
   if (purpose == "restore") return on_restore_timer(context, *update);
+  if (purpose == "epoch") return on_epoch_wait_timer(context, *update);
   if (purpose == "whole") return on_whole_timer(context, *update);
   on_target_timer(context, *update, purpose);  // named after the worker
 }
 
 }  // namespace
 
-Effects step(State& state, const Dialects& dialects, const Event& event) {
-  Context context(state, dialects, event.now);
+void dispatch(Context& context, const EventBody& event) {
   std::visit(
       [&](const auto& body) {
         using T = std::decay_t<decltype(body)>;
@@ -194,8 +197,15 @@ Effects step(State& state, const Dialects& dialects, const Event& event) {
         if constexpr (std::is_same_v<T, CommitDurable>) on_commit_durable(context, body);
         if constexpr (std::is_same_v<T, Recover>) on_recover(context);
         if constexpr (std::is_same_v<T, Shutdown>) on_shutdown(context);
+        if constexpr (std::is_same_v<T, EpochClaimed>) on_epoch_claimed(context, body);
+        if constexpr (std::is_same_v<T, EpochSeen>) on_epoch_seen(context, body);
       },
-      event.body);
+      event);
+}
+
+Effects step(State& state, const Dialects& dialects, const Event& event) {
+  Context context(state, dialects, event.now);
+  if (!park(context, event.body)) dispatch(context, event.body);
   if (state.stopping) stop_if_idle(context);  // whatever ended the last thing that ran
   return context.take_effects();
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -56,7 +57,7 @@ std::vector<std::string> release_leaving(Context& context, const std::string& na
     Worker& worker = it->second;
     if (worker.pair != name || !is_leaving(pair, worker)) {
       ++it;
-    } else if (may_be_let_go(worker)) {
+    } else if (may_be_let_go(worker) || is_superseded(pair)) {
       end_watch(context, worker);
       it = forget_worker(context.state(), it);
     } else {
@@ -87,6 +88,7 @@ void enter_pair(Context& context, const Pair& pair, const WorkerSpec& spec) {
 
 // Leaving workers that aren't READY get one heal before they are let go (protocol.md section 2, "Leaving").
 bool start_leave_job(Context& context, const std::string& name, Pair& pair) {
+  if (is_superseded(pair)) return false;
   std::vector<std::string> urls;
   for (auto& [url, worker] : context.state().workers) {
     const bool needs_it =

@@ -9,6 +9,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -91,6 +92,7 @@ std::optional<Error> refuse_change(Context& context, const ChangeWorker& event) 
     return Error{ErrorCode::not_found, fmt::format("pair '{}' not found", event.pair), nullptr};
   const Pair& pair = it->second;
   if (!pair.removing.empty()) return refuse(ErrorCode::conflict, "it is being removed");
+  if (is_superseded(pair)) return superseded_error(event.pair, *pair.ownership.superseded_by);
   if (pair.leaving.contains(event.worker.url)) return std::nullopt;
   if (event.change == WorkerChange::add) return refuse_add(context, pair, event);
   if (!lists(pair.spec, event.worker.url))

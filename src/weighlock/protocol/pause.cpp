@@ -5,6 +5,7 @@
 
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
@@ -178,6 +179,7 @@ void begin_pausing(Context& context, Update& update) {
 }
 
 void pausing_survey_done(Context& context, Update& update) {
+  if (waits_for_epoch(context, update)) return;
   bool anyone = false;
   std::string reasons;
   for (auto& [url, target] : update.targets) {

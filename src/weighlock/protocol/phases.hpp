@@ -18,6 +18,7 @@
 //   recover.cpp    what a gateway that died left undone
 //   retention.cpp  which committed versions are deleted, and when
 //   operate.cpp    one worker added, removed, drained, quarantined or released
+//   ownership*.cpp other gateways that take the pair (ownership.hpp)
 //   watch.cpp      between updates: each worker is looked at; one that may not serve stays paused
 //   join.cpp       between updates: a worker is brought to the committed version
 //
@@ -31,6 +32,9 @@
 #include "weighlock/protocol/retained.hpp"
 
 namespace weighlock::protocol {
+
+// machine.cpp
+void dispatch(Context& context, const EventBody& body);
 
 // admission.cpp
 void on_connect(Context& context, const ConnectPair& event);
@@ -239,6 +243,8 @@ void forget_oldest(State& state, std::deque<UpdateId>& ended);
 
 // recover.cpp
 void on_recover(Context& context);
+// The update that the process before had in hand goes on.
+void recover_pair(Context& context, const std::string& pair);
 // The first reading of a worker that an update of the gateway before had in hand; its earlier calls have ended.
 void on_recovered_reading(Context& context, Update& update, Target& target, const StateReading& reading);
 

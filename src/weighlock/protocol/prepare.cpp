@@ -7,6 +7,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -153,6 +154,7 @@ void discard_if_last(Context& context, const TrainerBusy& ended) {
 void all_ranks_saved(Context& context, Update& update) {
   update.save_done = true;
   if (is_lora(context, update)) return begin_adapter_survey(context, update);
+  list_before_pause(context, update);
   seal_when_ready(context, update);
 }
 
@@ -198,6 +200,7 @@ void begin_update(Context& context, Update& update) {
     return end_before_pause(context, update, UpdateState::rejected, std::move(*error));
   }
   context.set_state(update, UpdateState::preparing);
+  epoch_at_update(context, update);
   context.start_timer(update, "whole", update.policy.deadlines.whole_or_default());
   context.start_timer(update, "save", update.policy.deadlines.save);
   const UpdateId id = update.id;
@@ -207,6 +210,7 @@ void begin_update(Context& context, Update& update) {
   if (update.rollback || !update.path.empty()) {
     if (!update.rollback) update.version.directory = update.path;
     update.save_done = true;
+    list_before_pause(context, update);
   } else {
     update.save_path = pair.spec.save_path;
     context.emit(Prepare{update.id, update.save_path, update.version.lineage, update.version.version, update.attempt,

@@ -35,6 +35,9 @@ enum class RecordKind {
   key_joined,      // another idempotency key for an update that runs already
   discard,
   last_good,
+  owner,       // this state directory's id as an owner of pairs, drawn once
+  epoch,       // the pair's epoch is ours; whose it was before, and what that one held paused
+  superseded,  // another took the pair; nothing is sent to its workers any more
 };
 
 struct Record {

@@ -13,6 +13,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -176,18 +177,24 @@ void on_recover(Context& context) {
     abort_queue(context, pair,
                 Error{ErrorCode::shutting_down,
                       fmt::format("pair '{}': the gateway ended while the update waited for its turn", name), nullptr});
-    const UpdateId active = pair.active;
-    if (!active.empty()) recover_update(context, active);
-    const std::set<UpdateId> joins = pair.joins;
-    for (const UpdateId& id : joins) recover_update(context, id);
+    if (!recover_waits_for_look(context, name)) recover_pair(context, name);
   }
   for (auto& [url, worker] : state.workers) {
     look_soon(context, worker, limits::kFirstLookWithin);
   }
 }
 
+void recover_pair(Context& context, const std::string& name) {
+  const UpdateId active = context.state().pairs.at(name).active;
+  const std::set<UpdateId> joins = context.state().pairs.at(name).joins;
+  if (!active.empty()) recover_update(context, active);
+  for (const UpdateId& id : joins) recover_update(context, id);
+}
+
 void on_recovered_reading(Context& context, Update& update, Target& target, const StateReading& reading) {
   target.recovered = false;
+  target.reached = true;
+  if (update.takes_over) return on_taken_over_read(context, update, target);
   if (update.state == UpdateState::resuming) return forward(context, update, target, reading);
   back(context, update, target, reading);
 }

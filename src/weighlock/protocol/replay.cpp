@@ -7,6 +7,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
@@ -70,6 +71,13 @@ void Replay::take(const Record& record, Instant at) {
       return;
     case RecordKind::discard:
       return discard(record);
+    case RecordKind::owner:
+      state_.owner = text_of(json::value(record.body), "owner");
+      return;
+    case RecordKind::epoch:
+      return epoch(record);
+    case RecordKind::superseded:
+      return superseded(record);
     case RecordKind::gateway_stopping:
     case RecordKind::update_rejected:
       return;  // update_ended tells the rest
@@ -168,6 +176,7 @@ void Replay::pair_connected(const Record& record) {
   const PairSpec before = std::exchange(pair.spec, spec_from(body));
   pair.spec.name = record.pair;
   pair.lineage = number_of(body, "lineage", pair.lineage);
+  if (is_superseded(pair) || before.save_path != pair.spec.save_path) pair.ownership = Ownership();
   if (pair.spec.lora) return adapters_connected(pair, before);
   std::set<std::string> gone;
   for (const auto& [url, worker] : state_.workers) {
@@ -336,32 +345,8 @@ void Replay::targets(const Record& record, Instant at) {
     target.former_version = worker->second.version;
     target.pause_sent = flag_of(one, "paused") && worker->second.paused_by_us;
   }
+  update->takes_over = text_of(body, "kind") == "takeover";
   update->members_fixed = true;
-}
-
-void Replay::verdicts(const Record& record, Instant at) {
-  const json::value body(record.body);
-  Update* update = update_of(record);
-  if (!update) return;
-  for (const json::value& one : list_of(body, "verdicts")) {
-    const std::string url(text_of(one, "worker"));
-    Target& target = update->targets[url];
-    target.worker = url;
-    target.verdict = enum_from(text_of(one, "verdict"), Verdict::unknown, Verdict::unknown);
-    target.evidence = evidence_from(text_of(one, "evidence")).value_or(Evidence::none);
-    target.vacuous = flag_of(one, "vacuous");
-    if (flag_of(one, "lost")) {
-      target.counted_lost = true;
-      target.included = false;
-    }
-    const auto pair = state_.pairs.find(update->pair);
-    if (target.verdict != Verdict::verified) continue;
-    target.switched_at = at;
-    if (pair != state_.pairs.end() && pair->second.spec.lora) continue;
-    Worker& worker = state_.workers[url];
-    worker.version = update->version;
-    worker.evidence = target.evidence;
-  }
 }
 
 // The decision. The record is the commit: who reads it back goes forward.

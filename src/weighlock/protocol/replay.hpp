@@ -53,6 +53,10 @@ class Replay {
   void settle_planned(const std::string& worker);
   void forget_worker(const std::string& url);
 
+  // ownership_takeover.cpp
+  void epoch(const Record& record);
+  void superseded(const Record& record);
+
   // replay_adapters.cpp. True if the record is about a name in an engine.
   bool about_adapters(const Record& record);
   void adapters_connected(Pair& pair, const PairSpec& before);

@@ -203,6 +203,31 @@ VersionRef Replay::version_of(const Worker& worker, std::int64_t lineage, std::i
   return out;
 }
 
+void Replay::verdicts(const Record& record, Instant at) {
+  const json::value body(record.body);
+  Update* update = update_of(record);
+  if (!update) return;
+  for (const json::value& one : list_of(body, "verdicts")) {
+    const std::string url(text_of(one, "worker"));
+    Target& target = update->targets[url];
+    target.worker = url;
+    target.verdict = enum_from(text_of(one, "verdict"), Verdict::unknown, Verdict::unknown);
+    target.evidence = evidence_from(text_of(one, "evidence")).value_or(Evidence::none);
+    target.vacuous = flag_of(one, "vacuous");
+    if (flag_of(one, "lost")) {
+      target.counted_lost = true;
+      target.included = false;
+    }
+    const auto pair = state_.pairs.find(update->pair);
+    if (target.verdict != Verdict::verified) continue;
+    target.switched_at = at;
+    if (pair != state_.pairs.end() && pair->second.spec.lora) continue;
+    Worker& worker = state_.workers[url];
+    worker.version = update->version;
+    worker.evidence = target.evidence;
+  }
+}
+
 void Replay::worker_state(const Record& record, Instant at) {
   const json::value body(record.body);
   const std::string_view word = text_of(body, "state");
@@ -255,6 +280,7 @@ void Replay::worker_seen(const Record& record) {
   }
   for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
   worker.joins.doubtful_load.clear();
+  worker.taken_over.reset();
 }
 
 // What the change did to the pair's list and to the worker's state has records of its own.

@@ -75,7 +75,7 @@ void begin_leave(Context& context, Update& update) {
     target.former_cause = worker.cause;
   }
   json::object body = describe_targets(update);
-  body["kind"] = "leave";
+  body["kind"] = update.takes_over ? "takeover" : "leave";
   context.record(RecordKind::targets, update, "", std::move(body));
   for (auto& [url, target] : update.targets) read_worker(context, update, target);
 }

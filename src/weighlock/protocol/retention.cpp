@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -135,7 +136,7 @@ std::vector<std::string> leases_of(const State& state, const Pair& pair, const V
 void release_versions(Context& context, const Update& update) {
   Pair& pair = context.pair_of(update);
   if (update.state >= UpdateState::rolled_back && update.committed == false) note_stored(pair, update, false);
-  collect(context, update.pair, update.id);
+  if (!is_superseded(pair)) collect(context, update.pair, update.id);
 }
 
 void on_collect(Context& context, const CollectVersions& event) {
@@ -147,6 +148,7 @@ void on_collect(Context& context, const CollectVersions& event) {
   if (it == state.pairs.end())
     return answer(Error{ErrorCode::not_found, fmt::format("pair '{}' not found", event.pair), nullptr}, {});
   if (state.stopping) return answer(Error{ErrorCode::shutting_down, "the gateway is shutting down", nullptr}, {});
+  if (is_superseded(it->second)) return answer(superseded_error(event.pair, *it->second.ownership.superseded_by), {});
   if (!it->second.active.empty() && !event.dry_run)
     return answer(Error{ErrorCode::conflict,
                         fmt::format("pair '{}': update {} runs; what it supersedes is deleted at its end", event.pair,

@@ -13,6 +13,7 @@
 #include "weighlock/core/error.hpp"
 #include "weighlock/protocol/event.hpp"
 #include "weighlock/protocol/lora_state.hpp"
+#include "weighlock/protocol/ownership_state.hpp"
 
 namespace weighlock::protocol {
 
@@ -73,6 +74,7 @@ struct Worker {
   std::optional<EarlierCall> in_flight;  // at most one
   UpdateId locked_by;                    // "" = free
   Watch watch;
+  std::optional<TakenOver> taken_over;  // from another gateway, and not read since its calls have ended
   JoinHistory joins;
 };
 
@@ -186,6 +188,7 @@ struct Update {
   UpdateId id;
   std::uint64_t number = 0;  // order of arrival
   UpdateKind kind = UpdateKind::update;
+  bool takes_over = false;  // leave: brings back what the pair's former owner held paused
   std::string pair;
   VersionRef version;
   std::int64_t attempt = 0;
@@ -271,19 +274,21 @@ struct Pair {
   std::map<std::string, WorkerAdapters> adapters;  // LoRA, by worker
   std::deque<AdapterVersion> window;               // LoRA: the last committed versions, newest last, bounded
   std::optional<ConnectPair> reconnect;            // waits for the running update
-  std::deque<ChangeWorker> changes;                // likewise, in order
-  std::set<std::string> leaving;                   // workers that the first of them removes, while they are healed
-  std::set<UpdateId> joins;                        // running ones, of one worker each
-  std::deque<UpdateId> joins_ended;                // newest last, bounded
-  bool distrusted = false;                         // the committed version's files turned out bad
-  Instant used_at;                                 // the last update or connect
-  std::optional<Instant> requested_at;             // the last update
-  Milliseconds longest_gap{0};                     // between two updates
-  std::vector<ReplyToken> removing;                // waits likewise; non-empty: the pair is being removed
+  Ownership ownership;
+  std::deque<ChangeWorker> changes;     // likewise, in order
+  std::set<std::string> leaving;        // workers that the first of them removes, while they are healed
+  std::set<UpdateId> joins;             // running ones, of one worker each
+  std::deque<UpdateId> joins_ended;     // newest last, bounded
+  bool distrusted = false;              // the committed version's files turned out bad
+  Instant used_at;                      // the last update or connect
+  std::optional<Instant> requested_at;  // the last update
+  Milliseconds longest_gap{0};          // between two updates
+  std::vector<ReplyToken> removing;     // waits likewise; non-empty: the pair is being removed
 };
 
 struct State {
-  std::string boot;  // drawn at start
+  std::string boot;   // drawn at start
+  std::string owner;  // drawn once per state directory; "" = no epochs are kept
   std::map<std::string, Worker> workers;
   std::map<std::string, Pair> pairs;
   std::map<UpdateId, Update> updates;
@@ -295,6 +300,7 @@ struct State {
   std::map<std::string, TrainerBusy> busy;                               // trainers whose /save hasn't ended, by URL
   std::map<TimerId, UpdateId> timers;
   std::map<TimerId, std::string> watch_timers;  // worker
+  std::map<TimerId, std::string> epoch_timers;  // pair
   std::deque<UpdateId> orphans;                 // ended updates of removed pairs, bounded
   std::uint64_t next_id = 1;
   std::uint64_t next_update = 1;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -134,7 +135,9 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
   if (!reading.incarnation.empty()) {
     for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
   }
-  if (first || is_new) record_seen(context, worker);
+  const bool settled = worker.taken_over && worker.earlier.empty();
+  if (settled) settle_taken_over(context, worker, reading, first);
+  if (first || is_new || settled) record_seen(context, worker);
   worker.paused_by_other = reading.paused && !worker.paused_by_us;
   return is_new;
 }
@@ -197,7 +200,9 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
     target.cause = context.cause(refused_key ? CauseCode::credentials : CauseCode::unreachable,
                                  fmt::format("read: {}", outcome.text.empty() ? "no answer" : outcome.text));
   }
-  if (update.kind == UpdateKind::leave) {
+  if (update.takes_over) {
+    on_taken_over_read(context, update, target);
+  } else if (update.kind == UpdateKind::leave) {
     on_leave_surveyed(context, update, target);
   } else {
     survey_ended(context, update);  // may clear the targets

@@ -261,6 +261,12 @@ std::string_view name(RecordKind kind) {
       return "discard";
     case RecordKind::last_good:
       return "last_good";
+    case RecordKind::owner:
+      return "owner";
+    case RecordKind::epoch:
+      return "epoch";
+    case RecordKind::superseded:
+      return "superseded";
   }
   return "unknown";
 }

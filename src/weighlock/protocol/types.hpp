@@ -146,6 +146,23 @@ struct Policy {
   Deadlines deadlines;
 };
 
+// A worker that its owner holds paused, or is about to.
+struct HeldWorker {
+  std::string url;
+  std::string incarnation;  // "" = not known when it was written
+  bool operator==(const HeldWorker&) const = default;
+};
+
+// Who owns a pair: one file on the pair's storage (protocol.md section 9). The highest number wins.
+struct Epoch {
+  std::int64_t number = 0;  // 0 = nobody ever took one
+  std::string owner;        // a gateway's id; "" = the file can't be read as one of ours
+  std::string host;         // for people, as the next two
+  std::string written_at;
+  std::string remark;  // why the file says no more
+  std::vector<HeldWorker> paused;
+};
+
 struct WorkerSpec {
   std::string url;                     // normalised (core/url.hpp)
   std::optional<DialectKind> dialect;  // none = auto

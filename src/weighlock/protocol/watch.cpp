@@ -18,6 +18,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -66,7 +67,8 @@ void look_later(Context& context, Worker& worker) {
 
 // Nothing is known of a worker that serves and was never asked what it is; its first update does that.
 bool is_watched(Context& context, const Worker& worker) {
-  if (context.state().stopping || !context.state().pairs.contains(worker.pair)) return false;
+  const auto pair = context.state().pairs.find(worker.pair);
+  if (context.state().stopping || pair == context.state().pairs.end() || is_superseded(pair->second)) return false;
   if (worker.state == WorkerState::abandoned || worker.state == WorkerState::gone) return false;
   return worker.dialect.has_value() || worker.state != WorkerState::ready;
 }
@@ -174,6 +176,7 @@ void cure(Context& context, Worker& worker, const StateReading& reading) {
   if (is_whole(pair, worker, reading)) return context.set_worker(worker, WorkerState::ready);
   if (hold_if_suspect(context, worker)) return;
   if (may_join(context, worker)) {
+    if (!is_listed(context, worker)) return look_later(context, worker);
     if (!reading.paused && worker.paused_by_us)
       tell_that_it_runs(context, worker, "it was continued although it may not serve; it is brought back");
     return begin_join(context, worker, reading);

@@ -1,0 +1,396 @@
+#include "weighlock/protocol/ownership.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using List = std::vector<HeldWorker>;
+
+Pair* find_pair(Context& context, const std::string& name) {
+  const auto it = context.state().pairs.find(name);
+  return it == context.state().pairs.end() ? nullptr : &it->second;
+}
+
+bool keeps_epochs(Context& context) {
+  return !context.state().owner.empty();
+}
+
+// Whether the update's next step could be the pause of this worker.
+bool may_be_paused(const Update& update, const Worker& worker) {
+  if (update.policy.pause == PauseOwner::caller || worker.state == WorkerState::abandoned) return false;
+  if (update.state < UpdateState::pausing) return true;
+  const auto target = update.targets.find(worker.url);
+  return target != update.targets.end() && target->second.included && !target->second.was_paused;
+}
+
+// In the order of URLs: lists are compared. `update`: one that is about to pause.
+List held_workers(Context& context, const std::string& pair, const Update* update) {
+  List out;
+  for (const auto& [url, worker] : context.state().workers) {
+    if (worker.pair != pair) continue;
+    const bool inherited = worker.taken_over && worker.taken_over->held;
+    // One that may not serve is paused again whenever somebody continues it, and to be brought back.
+    const bool kept =
+        (worker.state == WorkerState::quarantined || worker.state == WorkerState::joining) && !worker.paused_by_other;
+    if (!worker.paused_by_us && !inherited && !kept && !(update && may_be_paused(*update, worker))) continue;
+    out.push_back({url, inherited ? worker.taken_over->incarnation : worker.incarnation});
+  }
+  return out;
+}
+
+// Both in the order of URLs.
+bool covers(const List& written, const List& wanted) {
+  return std::includes(written.begin(), written.end(), wanted.begin(), wanted.end(),
+                       [](const HeldWorker& a, const HeldWorker& b) {
+                         return std::tie(a.url, a.incarnation) < std::tie(b.url, b.incarnation);
+                       });
+}
+
+void cancel_timer(Context& context, Ownership& own) {
+  if (!own.timer) return;
+  context.emit(CancelTimer{*own.timer});
+  context.state().epoch_timers.erase(*own.timer);
+  own.timer.reset();
+}
+
+void set_timer(Context& context, const std::string& pair, Ownership& own, Milliseconds after) {
+  cancel_timer(context, own);
+  const TimerId id = context.state().next_id++;
+  own.timer = id;
+  context.state().epoch_timers[id] = pair;
+  context.emit(StartTimer{id, after});
+}
+
+void look(Context& context, const std::string& name, Pair& pair) {
+  Ownership& own = pair.ownership;
+  if (own.look) return;
+  own.look = context.state().next_id++;
+  own.look_began = context.now();
+  set_timer(context, name, own, limits::kEpochLookTimeout);
+  context.emit(LookEpoch{*own.look, name, pair.spec.save_path});
+}
+
+void ask_claim(Context& context, const std::string& name, Pair& pair, List list) {
+  Ownership& own = pair.ownership;
+  own.claim = context.state().next_id++;
+  own.asked_at = context.now();
+  own.writing = std::move(list);
+  context.emit(ClaimEpoch{*own.claim, name, pair.spec.save_path, context.state().owner, own.epoch, own.writing});
+}
+
+Update* active_of(Context& context, const Pair& pair) {
+  return pair.active.empty() ? nullptr : context.find_update(pair.active);
+}
+
+// Writes who is paused now or about to be, if the file says otherwise; after the running claim if there is one.
+void write_list(Context& context, const std::string& name, Pair& pair) {
+  Ownership& own = pair.ownership;
+  if (own.claim) {
+    own.again = true;
+    return;
+  }
+  const Update* update = active_of(context, pair);
+  const bool pauses_next = update && update->kind == UpdateKind::update &&
+                           (update->state == UpdateState::preparing || update->state == UpdateState::pausing);
+  List list = held_workers(context, name, pauses_next ? update : nullptr);
+  if (own.epoch > 0 && own.written != list) ask_claim(context, name, pair, std::move(list));
+}
+
+// In phases in which engines are held paused a look is due more often: what follows from an answer must not wait.
+void look_later(Context& context, const std::string& name, Pair& pair) {
+  if (pair.ownership.epoch == 0) return cancel_timer(context, pair.ownership);
+  const Update* update = active_of(context, pair);
+  const bool busy = update && update->state >= UpdateState::pausing;
+  set_timer(context, name, pair.ownership, busy ? limits::kEpochLookBusy : limits::kEpochLookPeriod);
+}
+
+// Calls again who was told to wait.
+void go_on(Context& context, Update& update) {
+  context.cancel_timer(update, "epoch");
+  if (is_lora(context, update)) {
+    if (update.state == UpdateState::preparing) begin_adapter_loading(context, update);
+    return;
+  }
+  if (update.state != UpdateState::pausing || update.members_fixed) return;
+  const auto& workers = context.state().workers;
+  const bool doubted = std::any_of(workers.begin(), workers.end(),
+                                   [&](const auto& e) { return e.second.pair == update.pair && e.second.taken_over; });
+  if (doubted) return begin_survey(context, update);  // they were read before a barrier was due
+  const bool surveyed = std::all_of(update.targets.begin(), update.targets.end(),
+                                    [](const auto& e) { return e.second.step == Step::surveyed; });
+  if (update.waiting == 0 && surveyed) pausing_survey_done(context, update);
+}
+
+// Nothing was done to an engine.
+void abort_waiting(Context& context, Update& update, const Error& why) {
+  context.cancel_timer(update, "epoch");
+  end_before_pause(
+      context, update, UpdateState::aborted,
+      wrap(fmt::format("pair '{}': v{}: who is about to be paused can't be written down for a gateway that "
+                       "takes over",
+                       update.pair, update.version.version),
+           why));
+}
+
+// What the highest file says of us.
+void judge(Context& context, const std::string& name, Pair& pair, const Epoch& highest) {
+  Ownership& own = pair.ownership;
+  const bool ours = highest.owner == context.state().owner;
+  if (own.epoch == 0) {
+    // A connect asks: another's is taken over, and our own of a process that died before it could record it is found.
+    if (highest.number > 0 && !own.claim) ask_claim(context, name, pair, held_workers(context, name, nullptr));
+    return;
+  }
+  const bool torn = highest.number == own.epoch && highest.owner.empty();
+  if (!ours && !torn && highest.number >= own.epoch) return supersede(context, name, highest);
+  own.known_at = own.look_began;
+  if (ours && highest.number == own.epoch) return;
+  if (ours && highest.number > own.epoch) own.epoch = highest.number;
+  // Our file vanished, or is no file of ours any more: it is written again.
+  own.written.reset();
+  if (!own.claim) ask_claim(context, name, pair, held_workers(context, name, active_of(context, pair)));
+}
+
+// Whose event this is, if a call to an engine may follow from it.
+std::string pair_touched_by(const State& state, const EventBody& body) {
+  const auto of_update = [&](const UpdateId& id) {
+    const auto it = state.updates.find(id);
+    const bool holds = it != state.updates.end() && it->second.state >= UpdateState::pausing;
+    return holds ? it->second.pair : std::string();
+  };
+  const auto of_worker = [&](const std::string& url) {
+    const auto it = state.workers.find(url);
+    return it == state.workers.end() ? std::string() : it->second.pair;
+  };
+  if (const auto* ended = std::get_if<CallEnded>(&body)) {
+    if (const auto it = state.adapter_calls.find(ended->call); it != state.adapter_calls.end()) return it->second.pair;
+    const auto it = state.calls.find(ended->call);
+    if (it == state.calls.end()) return "";
+    return it->second.first.empty() ? of_worker(it->second.second) : of_update(it->second.first);
+  }
+  if (const auto* fired = std::get_if<TimerFired>(&body)) {
+    if (const auto it = state.timers.find(fired->timer); it != state.timers.end()) return of_update(it->second);
+    if (const auto it = state.watch_timers.find(fired->timer); it != state.watch_timers.end())
+      return of_worker(it->second);
+    const auto it = state.retire_timers.find(fired->timer);
+    return it == state.retire_timers.end() ? std::string() : it->second.first;
+  }
+  if (const auto* done = std::get_if<CommitDurable>(&body)) return of_update(done->update);
+  if (const auto* done = std::get_if<DigestDone>(&body)) return of_update(done->update);
+  if (const auto* cancel = std::get_if<CancelUpdate>(&body)) return of_update(cancel->update);
+  if (const auto* connect = std::get_if<ConnectPair>(&body)) return connect->spec.name;
+  if (const auto* remove = std::get_if<RemovePair>(&body)) return remove->pair;
+  if (const auto* change = std::get_if<ChangeWorker>(&body)) return change->pair;
+  return "";
+}
+
+// Whoever waited for the look goes on, in the order of arrival.
+void end_look(Context& context, const std::string& name) {
+  Pair* pair = find_pair(context, name);
+  if (!pair) return;
+  std::deque<EventBody> parked = std::exchange(pair->ownership.parked, {});
+  if (std::exchange(pair->ownership.recover_waits, false)) recover_pair(context, name);
+  for (const EventBody& body : parked) dispatch(context, body);
+  Pair* left = find_pair(context, name);
+  if (left && left->ownership.bring_back) pair_is_idle(context, name);
+}
+
+}  // namespace
+
+void epoch_at_connect(Context& context, const std::string& name, const std::string& save_path_before) {
+  if (!keeps_epochs(context)) return;
+  Pair& pair = context.state().pairs.at(name);
+  Ownership& own = pair.ownership;
+  if (is_superseded(pair) || save_path_before != pair.spec.save_path) {
+    cancel_timer(context, own);
+    own = Ownership();
+  }
+  look(context, name, pair);
+}
+
+void epoch_at_update(Context& context, Update& update) {
+  if (!keeps_epochs(context)) return;
+  Pair& pair = context.pair_of(update);
+  if (pair.ownership.epoch > 0 || pair.ownership.claim) return;
+  pair.ownership.none_because.clear();  // it may have become visible
+  ask_claim(context, update.pair, pair, held_workers(context, update.pair, nullptr));
+}
+
+void epoch_at_phase(Context& context, const Update& update) {
+  const auto it = context.state().pairs.find(update.pair);
+  if (!keeps_epochs(context) || it == context.state().pairs.end()) return;
+  if (it->second.ownership.epoch == 0 || is_superseded(it->second)) return;
+  look(context, update.pair, it->second);
+}
+
+void list_before_pause(Context& context, const Update& update) {
+  if (!keeps_epochs(context) || is_lora(context, update)) return;
+  write_list(context, update.pair, context.pair_of(update));
+}
+
+bool waits_for_epoch(Context& context, Update& update) {
+  if (!keeps_epochs(context)) return false;
+  Pair& pair = context.pair_of(update);
+  Ownership& own = pair.ownership;
+  List list = held_workers(context, update.pair, &update);
+  if (own.epoch == 0 && !own.claim && !own.none_because.empty()) return false;  // blind: said in every status
+  if (own.epoch > 0 && !own.claim && own.written && covers(*own.written, list)) {
+    write_list(context, update.pair, pair);  // somebody else paused one of them: not waited for
+    return false;
+  }
+  if (!own.claim) ask_claim(context, update.pair, pair, std::move(list));
+  if (!own.update_waits) context.start_timer(update, "epoch", limits::kEpochWriteTimeout);
+  own.update_waits = true;
+  return true;
+}
+
+bool is_listed(Context& context, const Worker& worker) {
+  Pair* pair = find_pair(context, worker.pair);
+  if (!keeps_epochs(context) || !pair || worker.paused_by_other) return true;  // nobody is to be paused
+  Ownership& own = pair->ownership;
+  if (own.epoch == 0 && !own.claim) {
+    if (!own.none_because.empty()) return true;
+    ask_claim(context, worker.pair, *pair, held_workers(context, worker.pair, nullptr));
+  }
+  const bool listed = own.written && std::any_of(own.written->begin(), own.written->end(), [&](const HeldWorker& held) {
+                        return held.url == worker.url && held.incarnation == worker.incarnation;
+                      });
+  if (own.epoch > 0 && listed) return true;
+  write_list(context, worker.pair, *pair);
+  return own.write_trouble.has_value();  // a storage that refuses keeps no worker out of service
+}
+
+void on_epoch_wait_timer(Context& context, Update& update) {
+  Pair& pair = context.pair_of(update);
+  if (!std::exchange(pair.ownership.update_waits, false)) return;
+  abort_waiting(context, update,
+                Error{ErrorCode::timed_out, fmt::format("'{}': the storage did not answer within {} ms",
+                                                        pair.spec.save_path, limits::kEpochWriteTimeout.count())});
+}
+
+void list_after_update(Context& context, const std::string& name) {
+  Pair* pair = find_pair(context, name);
+  if (!pair || !keeps_epochs(context) || is_superseded(*pair)) return;
+  pair->ownership.update_waits = false;
+  write_list(context, name, *pair);
+}
+
+namespace {
+
+void on_refused(Context& context, Pair& pair, const Error& error, bool waits) {
+  Ownership& own = pair.ownership;
+  own.write_trouble = error;
+  own.written.reset();
+  own.again = false;
+  const bool blind = own.epoch == 0 && error.code == ErrorCode::storage_not_visible;
+  if (blind) own.none_because = error.text();
+  Update* update = active_of(context, pair);
+  if (!update || !waits) return;
+  if (blind) return go_on(context, *update);
+  abort_waiting(context, *update, error);
+}
+
+void note_claimed(Context& context, const std::string& name, Pair& pair, const ClaimedEpoch& claimed) {
+  Ownership& own = pair.ownership;
+  own.write_trouble.reset();
+  own.none_because.clear();
+  own.known_at = own.asked_at;
+  own.written = own.writing;
+  if (own.epoch > 0) return;
+  own.epoch = claimed.epoch;
+  json::object body{{"epoch", claimed.epoch}};
+  if (claimed.predecessor) body["predecessor"] = epoch_body(*claimed.predecessor);
+  context.record(RecordKind::epoch, name, "", "", std::move(body));
+  if (claimed.predecessor) {
+    own.written.reset();  // what our predecessor held stands there too
+    take_over_workers(context.state(), name, *claimed.predecessor);
+  }
+  if (!own.look) look_later(context, name, pair);
+}
+
+}  // namespace
+
+void on_epoch_claimed(Context& context, const EpochClaimed& event) {
+  Pair* pair = find_pair(context, event.pair);
+  if (!pair || pair->ownership.claim != event.ask) return;  // it was connected elsewhere since
+  Ownership& own = pair->ownership;
+  own.claim.reset();
+  const bool waits = std::exchange(own.update_waits, false);
+  if (!event.claimed) return on_refused(context, *pair, event.claimed.error(), waits);
+  if (event.claimed->superseded_by) return supersede(context, event.pair, *event.claimed->superseded_by);
+  note_claimed(context, event.pair, *pair, *event.claimed);
+  if (std::exchange(own.again, false)) write_list(context, event.pair, *pair);
+  if (Update* update = active_of(context, *pair); update && waits) return go_on(context, *update);
+  if (own.bring_back) pair_is_idle(context, event.pair);
+}
+
+void on_epoch_seen(Context& context, const EpochSeen& event) {
+  Pair* pair = find_pair(context, event.pair);
+  if (!pair || pair->ownership.look != event.ask) return;
+  Ownership& own = pair->ownership;
+  own.look.reset();
+  own.overdue = false;
+  if (!event.highest) {
+    own.look_trouble = event.highest.error();
+    if (own.epoch == 0 && event.highest.error().code == ErrorCode::storage_not_visible)
+      own.none_because = event.highest.error().text();
+  } else {
+    own.look_trouble.reset();
+    judge(context, event.pair, *pair, *event.highest);
+    pair = find_pair(context, event.pair);
+    if (!pair || is_superseded(*pair)) return;
+  }
+  look_later(context, event.pair, *pair);
+  end_look(context, event.pair);
+}
+
+void on_epoch_timer(Context& context, const std::string& name) {
+  Pair* pair = find_pair(context, name);
+  if (!pair || is_superseded(*pair)) return;
+  Ownership& own = pair->ownership;
+  own.timer.reset();
+  if (!own.look) return look(context, name, *pair);
+  own.overdue = true;
+  own.look_trouble =
+      Error{ErrorCode::timed_out, fmt::format("'{}': the storage did not tell who owns the pair within {} ms",
+                                              pair->spec.save_path, limits::kEpochLookTimeout.count())};
+  end_look(context, name);
+}
+
+bool park(Context& context, const EventBody& body) {
+  if (!keeps_epochs(context)) return false;
+  const std::string name = pair_touched_by(context.state(), body);
+  Pair* pair = name.empty() ? nullptr : find_pair(context, name);
+  if (!pair) return false;
+  Ownership& own = pair->ownership;
+  if (own.epoch == 0 || is_superseded(*pair)) return false;
+  if (!own.recover_waits && own.parked.empty()) {
+    const bool client = !std::holds_alternative<CallEnded>(body) && !std::holds_alternative<TimerFired>(body) &&
+                        !std::holds_alternative<CommitDurable>(body);
+    const bool fresh = own.known_at && context.now() - *own.known_at <= limits::kEpochStale;
+    if (fresh || own.overdue || (client && pair->active.empty())) return false;
+    look(context, name, *pair);
+  }
+  own.parked.push_back(body);
+  return true;
+}
+
+bool recover_waits_for_look(Context& context, const std::string& name) {
+  Pair& pair = context.state().pairs.at(name);
+  if (!keeps_epochs(context) || is_superseded(pair)) return false;
+  look(context, name, pair);
+  if (pair.ownership.epoch == 0) return false;  // it never paused anyone; but another may have left someone paused
+  pair.ownership.recover_waits = !pair.active.empty() || !pair.joins.empty();
+  return pair.ownership.recover_waits;
+}
+
+}  // namespace weighlock::protocol

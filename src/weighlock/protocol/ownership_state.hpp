@@ -1,0 +1,47 @@
+// What a pair knows of its epoch (protocol.md section 9). Plain data; `ownership.cpp` writes it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weighlock/core/error.hpp"
+#include "weighlock/protocol/event.hpp"
+
+namespace weighlock::protocol {
+
+// A worker's predecessor in the registry was another gateway's: what it had sent may still run, and its pause is ours.
+struct TakenOver {
+  bool held = false;        // the file lists it as paused
+  std::string incarnation;  // of the process that was paused; "" = not known
+  bool tried = false;       // it was to be brought back once; what is left is watched
+};
+
+struct Ownership {
+  // In the journal.
+  std::int64_t epoch = 0;              // ours; 0 = none
+  std::optional<Epoch> superseded_by;  // another's, which is higher: this gateway only reads
+
+  // Of this process.
+  std::string none_because;            // the storage is blind: no epoch can be kept there
+  std::optional<Error> look_trouble;   // of the last look; none = it went well
+  std::optional<Error> write_trouble;  // of the last claim or write of the list, likewise
+  std::optional<std::uint64_t> claim;
+  std::vector<HeldWorker> writing;                 // what the running claim writes
+  std::optional<std::vector<HeldWorker>> written;  // what stands in our file; none = not known
+  bool again = false;                              // the list is to be written after the running claim
+  std::optional<std::uint64_t> look;
+  Instant asked_at;                 // when the running claim began
+  Instant look_began;               // when the running look began
+  std::optional<Instant> known_at;  // when the newest look or claim began that found nobody above us
+  bool overdue = false;             // a look has no answer within its limit: nothing waits for it any more
+  std::optional<TimerId> timer;     // the next look, or the limit of the running one
+  bool update_waits = false;        // the active update waits for the running claim before it goes on
+  bool recover_waits = false;       // what the process before left waits for a first look
+  bool bring_back = false;          // workers were taken over, and nobody has looked after them yet
+  std::deque<EventBody> parked;     // wait for the running look: what follows from them could change engines
+};
+
+}  // namespace weighlock::protocol

@@ -1,0 +1,246 @@
+// A pair that was another gateway's, one that is taken back, and both over a restart.
+#include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/fixture_test.hpp"
+#include "weighlock/protocol/ownership.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using namespace std::chrono_literals;
+using K = OperationKind;
+
+class TakeoverTest : public Fixture {
+ protected:
+  TakeoverTest() { keep_epochs("me", std::make_shared<FakeEpochs>()); }
+  const Pair& pair() const { return state().pairs.at("actor"); }
+  const Ownership& own() const { return pair().ownership; }
+  void taken_by_another() { epochs->files[9] = Epoch{9, "another", "far", "", "", {}}; }
+  void left_by_predecessor(std::vector<HeldWorker> paused) {
+    epochs->files[1] = Epoch{1, "predecessor", "near", "", "", std::move(paused)};
+  }
+  std::size_t calls() { return engine(0).operations.size() + engine(1).operations.size(); }
+  void hold_up_in_the_load() {
+    connect(2);
+    request(1);
+    silence(0, K::load);
+    request(2);
+  }
+};
+
+TEST_F(TakeoverTest, connect_takes_the_next_epoch_and_brings_back_whom_the_predecessor_left_paused) {
+  left_by_predecessor({{url(0), "start-1"}});
+  engine(0).paused = true;
+  connect(2);
+  EXPECT_EQ(own().epoch, 2);
+  EXPECT_FALSE(engine(0).paused);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  const std::vector<K> asked = engine(0).operations;
+  const auto barrier = std::find(asked.begin(), asked.end(), K::barrier);
+  EXPECT_LT(barrier, std::find(asked.begin(), asked.end(), K::resume)) << "what the other had sent has ended first";
+  EXPECT_TRUE(engine(1).operations.empty()) << "it was not left paused, so nothing is asked of it";
+  EXPECT_TRUE(epochs->highest().paused.empty());
+}
+
+TEST_F(TakeoverTest, each_worker_is_barriered_before_anything_is_sent_that_changes_it) {
+  left_by_predecessor({});
+  connect(2);
+  EXPECT_EQ(update(request(1)).state, UpdateState::succeeded);
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<K>& asked = engine(i).operations;
+    EXPECT_LT(std::find(asked.begin(), asked.end(), K::barrier), std::find(asked.begin(), asked.end(), K::pause)) << i;
+    EXPECT_FALSE(engine(i).paused);
+  }
+}
+
+TEST_F(TakeoverTest, first_update_takes_the_pair_over_too_and_undoes_the_pauses) {
+  connect(2);
+  left_by_predecessor({{url(0), "start-1"}, {url(1), ""}});
+  engine(0).paused = engine(1).paused = true;
+  EXPECT_EQ(update(request(1)).state, UpdateState::succeeded);
+  EXPECT_EQ(own().epoch, 2);
+  EXPECT_FALSE(engine(0).paused || engine(1).paused);
+}
+
+TEST_F(TakeoverTest, epoch_that_is_only_taken_when_the_pauses_are_due_still_gets_its_barriers_first) {
+  connect(2);
+  left_by_predecessor({{url(0), "start-1"}});
+  engine(0).paused = true;
+  epochs->claims_silent = true;
+  const UpdateId id = request(1);
+  EXPECT_EQ(update(id).state, UpdateState::pausing);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(count(i, K::barrier), 0);
+  epochs->claims_silent = false;
+  post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{2, epochs->files.at(1), std::nullopt}});
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(count(i, K::barrier), 1);
+    EXPECT_FALSE(engine(i).paused);
+  }
+}
+
+TEST_F(TakeoverTest, whom_the_predecessor_left_paused_comes_back_although_the_first_update_failed_in_the_save) {
+  connect(2);
+  left_by_predecessor({{url(0), "start-1"}});
+  engine(0).paused = true;
+  save_answers[trainer(0)] = SaveEnded{0, SaveOutcomeKind::failed, "out of memory"};
+  EXPECT_EQ(update(request(1)).state, UpdateState::aborted);
+  advance(1s);
+  EXPECT_FALSE(engine(0).paused);
+}
+
+TEST_F(TakeoverTest, pause_of_a_later_process_is_somebody_elses) {
+  left_by_predecessor({{url(0), "before-it-restarted"}});
+  engine(0).paused = true;
+  connect(2);
+  EXPECT_TRUE(engine(0).paused);
+  EXPECT_EQ(update(request(1)).state, UpdateState::succeeded);
+  EXPECT_TRUE(engine(0).paused) << "a trainer's pause is left alone";
+}
+
+TEST_F(TakeoverTest, worker_that_was_left_in_a_load_stays_paused_until_it_can_be_healed) {
+  left_by_predecessor({{url(0), "start-1"}});
+  engine(0).paused = true;
+  engine(0).label = "loading:theirs";
+  connect(2);
+  EXPECT_TRUE(engine(0).paused);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  ASSERT_TRUE(worker(0).cause);
+  EXPECT_EQ(update(request(1)).state, UpdateState::succeeded);
+  EXPECT_FALSE(engine(0).paused);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+}
+
+TEST_F(TakeoverTest, worker_that_can_not_be_reached_at_the_takeover_is_quarantined_and_stays_listed) {
+  left_by_predecessor({{url(0), "start-1"}});
+  script(0, K::identify, failed(OutcomeKind::not_sent, "no route"), -1);
+  connect(2);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(0).cause->code, CauseCode::unreachable);
+  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(0), "start-1"}}));
+}
+
+TEST_F(TakeoverTest, connecting_again_takes_the_pair_back) {
+  connect(2);
+  request(1);
+  taken_by_another();
+  advance(limits::kEpochLookPeriod);
+  ASSERT_TRUE(is_superseded(pair()));
+  epochs->files[9].paused = {{url(1), "start-1"}};
+  engine(1).paused = true;
+  connect(2);
+  EXPECT_FALSE(is_superseded(pair()));
+  EXPECT_EQ(own().epoch, 10);
+  EXPECT_FALSE(engine(1).paused);
+  EXPECT_EQ(update(request(2)).state, UpdateState::succeeded);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  EXPECT_EQ(worker(1).state, WorkerState::ready);
+}
+
+TEST_F(TakeoverTest, superseded_pair_is_removed_without_a_call) {
+  hold_up_in_the_load();
+  taken_by_another();
+  advance(limits::kEpochLookBusy);
+  const std::size_t before = calls();
+  post(RemovePair{77, "actor"});
+  EXPECT_FALSE(replies.back().error);
+  EXPECT_TRUE(state().pairs.empty());
+  EXPECT_EQ(calls(), before);
+}
+
+TEST_F(TakeoverTest, connect_that_waits_for_a_look_is_answered_whatever_the_look_says) {
+  hold_up_in_the_load();
+  taken_by_another();
+  epochs->looks_silent = true;
+  stand_still(limits::kEpochStale + 1ms);
+  connect(2);
+  ASSERT_EQ(own().parked.size(), 1u);
+  epochs->looks_silent = false;
+  post(EpochSeen{*own().look, "actor", epochs->highest()});
+  EXPECT_EQ(replies.back().token, 1u);
+  EXPECT_FALSE(replies.back().error);
+  EXPECT_EQ(own().epoch, 10);
+}
+
+// --- over a restart
+
+TEST_F(TakeoverTest, start_on_the_same_records_keeps_id_and_epoch) {
+  connect(2);
+  request(1);
+  flush();
+  start_again();
+  EXPECT_EQ(state().owner, "me");
+  EXPECT_EQ(own().epoch, 1);
+  EXPECT_EQ(update(request(2)).state, UpdateState::succeeded);
+  EXPECT_EQ(epochs->files.size(), 1u);
+}
+
+TEST_F(TakeoverTest, gateway_that_died_in_a_load_and_starts_after_another_took_the_pair_touches_nobody) {
+  connect(2);
+  request(1);
+  die_at_record(RecordKind::intent, "load", true);
+  request(2);
+  ASSERT_TRUE(dead());
+  taken_by_another();
+  const std::size_t before = calls();
+  start_again();
+  EXPECT_EQ(calls(), before);
+  EXPECT_TRUE(is_superseded(pair()));
+  EXPECT_EQ(update(pair().history.back()).error->code, ErrorCode::superseded);
+  advance(10min);
+  EXPECT_EQ(calls(), before);
+}
+
+TEST_F(TakeoverTest, gateway_that_died_in_a_load_and_still_owns_the_pair_brings_everyone_back) {
+  connect(2);
+  request(1);
+  die_at_record(RecordKind::intent, "load", true);
+  request(2);
+  start_again();
+  EXPECT_EQ(update(pair().history.back()).state, UpdateState::rolled_back);
+  EXPECT_FALSE(engine(0).paused || engine(1).paused);
+}
+
+TEST_F(TakeoverTest, superseded_pair_is_superseded_after_a_start_too) {
+  connect(2);
+  request(1);
+  taken_by_another();
+  advance(limits::kEpochLookPeriod);
+  flush();
+  start_again();
+  ASSERT_TRUE(is_superseded(pair()));
+  EXPECT_EQ(own().superseded_by->owner, "another");
+  EXPECT_EQ(worker(0).state, WorkerState::foreign);
+  EXPECT_TRUE(request(2).empty());
+}
+
+TEST_F(TakeoverTest, takeover_that_was_cut_short_goes_on_at_the_next_start) {
+  for (int group = 1; group < 5; ++group) {
+    SCOPED_TRACE(group);
+    keep_epochs("me", std::make_shared<FakeEpochs>());
+    left_by_predecessor({{url(0), "start-1"}});
+    engine(0).paused = true;
+    die_at_group(group, true);
+    connect(2);
+    if (!dead()) flush();
+    start_again();
+    advance(1min);
+    EXPECT_FALSE(engine(0).paused);
+    EXPECT_EQ(worker(0).state, WorkerState::ready);
+  }
+}
+
+TEST_F(TakeoverTest, what_a_takeover_must_know_is_known_again_after_a_start) {
+  left_by_predecessor({{url(0), "start-1"}});
+  silence(0, K::identify);
+  connect(2);
+  flush();
+  const State again = replayed();
+  EXPECT_EQ(again.pairs.at("actor").ownership.epoch, 2);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(again.workers.at(url(i)).earlier.size(), 1u);
+  ASSERT_TRUE(again.workers.at(url(0)).taken_over);
+  EXPECT_TRUE(again.workers.at(url(0)).taken_over->held);
+  EXPECT_FALSE(again.workers.at(url(1)).taken_over->held);
+}
+
+}  // namespace
+}  // namespace weighlock::protocol
