@@ -111,8 +111,8 @@ class Update:
 class Worker:
     """An inference worker as it is now.
 
-    state:   `joining`, `ready`, `pausing`, `paused`, `loading`, `loaded`, `verified`, `resuming`, `unknown`, `torn` or
-             `quarantined`.
+    state:   `joining`, `ready`, `draining`, `pausing`, `paused`, `loading`, `loaded`, `verified`, `resuming`, `unknown`,
+             `torn` or `quarantined`.
     version: what it serves; None when unknown.
     """
 

@@ -67,6 +67,11 @@ Client::~Client() = default;
 
 Result<json::value> Client::call(const std::string& method, const std::string& target, const json::value* body,
                                  std::vector<HttpHeader> headers) {
+  return send(method, target, body, std::move(headers), implementation_->settings.call_timeout);
+}
+
+Result<json::value> Client::send(const std::string& method, const std::string& target, const json::value* body,
+                                 std::vector<HttpHeader> headers, Milliseconds timeout) {
   HttpRequest request{method, target, std::move(headers), ""};
   request.headers.push_back({"Accept", "application/json"});
   const Settings& settings = implementation_->settings;
@@ -76,7 +81,7 @@ Result<json::value> Client::call(const std::string& method, const std::string& t
     request.body = json::serialize(*body);
   }
   const std::string what = fmt::format("{} {}", method, target);
-  const HttpResult result = implementation_->exchange.send(settings.gateway, std::move(request), settings.call_timeout);
+  const HttpResult result = implementation_->exchange.send(settings.gateway, std::move(request), timeout);
   if (const auto* failure = std::get_if<TransportError>(&result))
     return transport_error(settings.gateway, what, *failure);
   const HttpResponse& response = std::get<HttpResponse>(result);
@@ -191,7 +196,8 @@ Result<Update> Client::start(const std::string& target, const json::value& body,
 
 Result<ChangedWorker> Client::add_worker(const std::string& pair, const json::object& worker) {
   const json::value body(worker);
-  return read_one(call("POST", pair_target(pair) + "/workers:add", &body), read_changed_worker);
+  const Milliseconds timeout = implementation_->settings.call_timeout + kPatience;
+  return read_one(send("POST", pair_target(pair) + "/workers:add", &body, {}, timeout), read_changed_worker);
 }
 
 Result<ChangedWorker> Client::change_worker(const std::string& pair, const std::string& worker, const char* verb,
@@ -200,7 +206,8 @@ Result<ChangedWorker> Client::change_worker(const std::string& pair, const std::
   if (!reason.empty()) body["reason"] = reason;
   const json::value value(std::move(body));
   const std::string target = fmt::format("{}/workers/{}:{}", pair_target(pair), escape_segment(worker), verb);
-  return read_one(call("POST", target, &value), read_changed_worker);
+  const Milliseconds timeout = implementation_->settings.call_timeout + kPatience;
+  return read_one(send("POST", target, &value, {}, timeout), read_changed_worker);
 }
 
 Result<ChangedWorker> Client::remove_worker(const std::string& pair, const std::string& worker,
@@ -228,7 +235,8 @@ Result<Versions> Client::versions(const std::string& pair) {
 }
 
 Result<json::value> Client::verify_version(const std::string& pair, std::int64_t version) {
-  return call("POST", fmt::format("{}/versions/{}:verify", pair_target(pair), version), nullptr);
+  const Milliseconds timeout = implementation_->settings.call_timeout + kPatience;
+  return send("POST", fmt::format("{}/versions/{}:verify", pair_target(pair), version), nullptr, {}, timeout);
 }
 
 Result<std::vector<std::string>> Client::collect_versions(const std::string& pair, bool dry_run) {

@@ -24,6 +24,10 @@ struct Settings {
   Milliseconds call_timeout{30'000};  // one call; waiting for an update is not one call
 };
 
+// On top of that for calls which the gateway itself answers late: a changed worker waits for the running update (280 s
+// at most), a verification for the storage.
+inline constexpr Milliseconds kPatience{290'000};
+
 struct UpdateRequest {
   std::int64_t version = 0;
   std::string path;                     // a finished directory; "" = the trainers save
@@ -97,6 +101,8 @@ class Client {
                            std::vector<HttpHeader> headers = {});
 
  private:
+  Result<json::value> send(const std::string& method, const std::string& target, const json::value* body,
+                           std::vector<HttpHeader> headers, Milliseconds timeout);
   Result<Update> start(const std::string& target, const json::value& body, const std::string& key);
   Result<ChangedWorker> change_worker(const std::string& pair, const std::string& worker, const char* verb,
                                       const std::string& reason);

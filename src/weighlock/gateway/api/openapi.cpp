@@ -92,7 +92,7 @@ constexpr std::string_view kSchemas = R"({
   "new_lineage": {"type": "boolean"}}},
 "Pair": {"type": "object", "required": ["name", "lineage", "state"], "properties": {"name": {"type": "string"},
   "mode": {"type": "string"}, "lineage": {"type": "integer"}, "committed": {"type": ["integer", "null"]},
-  "state": {"enum": ["idle", "updating", "removing"]}, "rollback": {"enum": ["available", "unavailable"]},
+  "state": {"enum": ["idle", "updating", "removing", "dormant"]}, "rollback": {"enum": ["available", "unavailable"]},
   "workers": {"type": "object", "properties": {"total": {"type": "integer"}, "ready": {"type": "integer"},
   "quarantined": {"type": "integer"}}}, "worker": {"type": ["object", "null"]},
   "settings": {"$ref": "#/components/schemas/Settings"}}},

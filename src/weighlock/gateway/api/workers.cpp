@@ -88,22 +88,33 @@ std::optional<FieldError> read_reason(const json::value& body, std::string& out)
   return std::nullopt;
 }
 
+// The pair as it is now, and the worker; null once it has left.
 HttpResponse changed_answer(const ApiContext& context, const std::string& name, const std::string& url,
-                            const std::string& path) {
+                            const Reply& reply, const std::string& path) {
+  if (reply.error) return problem_answer(*reply.error, path);
   const Pair* pair = context.find_pair(name);
-  if (!pair)
-    return problem_answer(Error{ErrorCode::not_found, fmt::format("pair '{}' was removed meanwhile", name)}, path);
-  json::object out = pair_view(context.view(), *pair);
-  const Worker* worker = find_worker(context.state(), *pair, url);
+  // Released from a pair that is gone, or the pair went meanwhile.
+  json::object out = pair ? pair_view(context.view(), *pair) : json::object{{"name", name}};
+  const Worker* worker = pair ? find_worker(context.state(), *pair, url) : nullptr;
   out["worker"] = worker ? json::value(worker_view(context.view(), *worker)) : json::value(nullptr);
+  out["abandoned"] = text_list(reply.abandoned);
   return json_answer(200, out);
 }
 
-void post_change(ApiContext& context, ChangeWorker event, const std::string& path, Responder responder) {
+// `keys`: of a worker that is added.
+void post_change(ApiContext& context, ChangeWorker event, std::optional<Credentials> keys, const std::string& path,
+                 Responder responder) {
   const auto pending = PendingAnswer::make(context, std::move(responder));
-  event.token = pending->when_replied([pending, name = event.pair, url = event.worker.url, path](const Reply& reply) {
-    if (reply.error) return pending->answer(problem_answer(*reply.error, path));
-    pending->answer(changed_answer(pending->context(), name, url, path));
+  const std::string url = event.worker.url;
+  // Its first call may come with the event, so its keys come before; those of a worker that is there stay until it is
+  // this pair's.
+  const bool is_new = keys && !context.state().workers.contains(url);
+  if (is_new) context.credentials.set(url, *keys);
+  event.token = pending->when_replied([pending, name = event.pair, url, keys, is_new, path](const Reply& reply) {
+    ApiContext& here = pending->context();
+    if (keys && !reply.error) here.credentials.set(url, *keys);
+    if (is_new && reply.error) here.credentials.forget(url);
+    pending->answer(changed_answer(here, name, url, reply, path));
   });
   pending->deadline(context.settings.reply_by, [pending, name = event.pair, path] {
     pending->answer(problem_answer(
@@ -114,45 +125,32 @@ void post_change(ApiContext& context, ChangeWorker event, const std::string& pat
   context.driver.post(std::move(event));
 }
 
-// drain, quarantine, release: of a worker that the pair lists.
+// A worker of the pair's list, or one that was left behind when it went.
+const Worker* find_of_pair(const ApiContext& context, const std::string& name, std::string_view id) {
+  const Pair* pair = context.find_pair(name);
+  if (const Worker* listed = pair ? find_worker(context.state(), *pair, id) : nullptr) return listed;
+  const auto& all = context.state().workers;
+  const auto it = std::find_if(all.begin(), all.end(), [&](const auto& entry) {
+    return entry.second.pair == name && entry.second.state == WorkerState::abandoned &&
+           (entry.first == id || worker_id(entry.first) == id);
+  });
+  return it == all.end() ? nullptr : &it->second;
+}
+
+// remove, drain, quarantine, release.
 void change_worker(ApiContext& context, WorkerChange change, const RouteRequest& request, Responder responder) {
   if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
-  const Pair* pair = context.find_pair(request.parameter("pair"));
-  if (!pair) return responder.respond(no_such("pair", request.parameter("pair"), request));
-  const Worker* worker = find_worker(context.state(), *pair, request.parameter("worker"));
+  const std::string& name = request.parameter("pair");
+  const Worker* worker = find_of_pair(context, name, request.parameter("worker"));
   if (!worker) return responder.respond(no_such("worker", request.parameter("worker"), request));
   Result<json::value> body = read_optional_body(request);
   if (!body) return responder.respond(problem_answer(body.error(), request.path));
   ChangeWorker event;
-  event.pair = pair->spec.name;
+  event.pair = name;
   event.change = change;
   event.worker.url = worker->url;
   if (auto failure = read_reason(*body, event.reason)) return responder.respond(problem_answer(*failure, request.path));
-  post_change(context, std::move(event), request.path, std::move(responder));
-}
-
-// A changed list of workers is a changed pair: one event, the same rules of leaving and joining.
-void change_workers(ApiContext& context, PairSpec spec, std::map<std::string, Credentials> keys,
-                    const std::string& path, Responder responder) {
-  const auto pending = PendingAnswer::make(context, std::move(responder));
-  ConnectPair event;
-  event.new_lineage = false;
-  event.spec = std::move(spec);
-  event.token =
-      pending->when_replied([pending, name = event.spec.name, keys = std::move(keys), path](const Reply& reply) {
-        ApiContext& here = pending->context();
-        if (reply.error) return pending->answer(problem_answer(*reply.error, path));
-        for (const auto& [url, credentials] : keys) here.credentials.set(url, credentials);
-        const Pair* pair = here.find_pair(name);
-        pending->answer(pair ? json_answer(200, pair_view(here.view(), *pair))
-                             : problem_answer(Error{ErrorCode::not_found, "the pair was removed meanwhile"}, path));
-      });
-  pending->deadline(context.settings.reply_by, [pending, path] {
-    pending->answer(problem_answer(
-        Error{ErrorCode::conflict, "the pair's running update is waited for; the change takes effect when it ends"},
-        path));
-  });
-  context.driver.post(std::move(event));
+  post_change(context, std::move(event), std::nullopt, request.path, std::move(responder));
 }
 
 void add_worker(ApiContext& context, const RouteRequest& request, Responder responder) {
@@ -172,26 +170,15 @@ void add_worker(ApiContext& context, const RouteRequest& request, Responder resp
       context, std::move(doubtful), std::move(changed),
       [&context, request, responder = std::move(responder)](std::optional<FieldError> failure, PairBody whole) {
         if (failure) return responder.respond(problem_answer(*failure, request.path));
-        // The pair may have changed meanwhile: the worker joins what there is now.
-        const Pair* now = context.find_pair(request.parameter("pair"));
-        if (!now) return responder.respond(no_such("pair", request.parameter("pair"), request));
-        PairSpec spec = now->spec;
-        spec.workers.push_back(whole.spec.workers.back());
-        change_workers(context, std::move(spec), std::move(whole.credentials), request.path, responder);
+        ChangeWorker event;
+        event.pair = request.parameter("pair");
+        event.change = WorkerChange::add;
+        event.worker = whole.spec.workers.back();
+        std::optional<Credentials> keys;
+        if (const auto named = whole.credentials.find(event.worker.url); named != whole.credentials.end())
+          keys = named->second;
+        post_change(context, std::move(event), std::move(keys), request.path, responder);
       });
-}
-
-void remove_worker(ApiContext& context, const RouteRequest& request, Responder responder) {
-  if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
-  const Pair* pair = context.find_pair(request.parameter("pair"));
-  const Worker* worker = pair ? find_worker(context.state(), *pair, request.parameter("worker")) : nullptr;
-  if (!worker) return responder.respond(no_such("worker", request.parameter("worker"), request));
-  PairSpec spec = pair->spec;
-  std::erase_if(spec.workers, [&](const WorkerSpec& one) { return one.url == worker->url; });
-  if (spec.workers.empty())
-    return responder.respond(problem_answer(
-        Error{ErrorCode::conflict, "it is the pair's last worker; remove the pair instead"}, request.path));
-  change_workers(context, std::move(spec), {}, request.path, std::move(responder));
 }
 
 }  // namespace
@@ -203,13 +190,12 @@ void add_worker_routes(Router& router, ApiContext& context) {
              [&context](const RouteRequest& r, Responder a) { readiness(context, r, std::move(a)); });
   router.add("POST", "/v1/pairs/{pair}/workers:add",
              [&context](const RouteRequest& r, Responder a) { add_worker(context, r, std::move(a)); });
-  router.add("POST", "/v1/pairs/{pair}/workers/{worker}:remove",
-             [&context](const RouteRequest& r, Responder a) { remove_worker(context, r, std::move(a)); });
   const auto add_change = [&](const char* verb, WorkerChange change) {
     router.add(
         "POST", fmt::format("/v1/pairs/{{pair}}/workers/{{worker}}:{}", verb),
         [&context, change](const RouteRequest& r, Responder a) { change_worker(context, change, r, std::move(a)); });
   };
+  add_change("remove", WorkerChange::remove);
   add_change("drain", WorkerChange::drain);
   add_change("quarantine", WorkerChange::quarantine);
   add_change("release", WorkerChange::release);
