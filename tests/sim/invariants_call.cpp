@@ -359,6 +359,7 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         if (!released || (worker != state().workers.end() && !worker->second.pair.empty())) break;
         books_[record.worker].let_go = true;
         books_[record.worker].paused_by_us = false;
+        books_[record.worker].unresolved.clear();
         break;
       }
       case RecordKind::save_intent:

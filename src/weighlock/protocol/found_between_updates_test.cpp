@@ -1,5 +1,6 @@
 // What the simulator found once workers were brought back between updates: each as short as it can be told.
 #include "weighlock/protocol/fixture_test.hpp"
+#include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -88,6 +89,51 @@ TEST_F(FoundBetweenUpdatesTest, released_worker_that_nothing_can_bring_back_is_h
   EXPECT_EQ(worker(0).state, WorkerState::quarantined);
   EXPECT_EQ(worker(0).cause->code, CauseCode::no_last_good);
   EXPECT_TRUE(engine(0).paused);
+}
+
+TEST_F(FoundBetweenUpdatesTest, released_worker_with_a_call_that_nothing_ends_is_held_with_its_cause) {
+  engine(0).dialect = DialectKind::vllm;
+  connect(1);
+  Policy policy;
+  policy.pause_mode = PauseMode::wait;  // its drain has no barrier
+  silence(0, K::pause);
+  request(1, policy);
+  advance(1000s);
+  ASSERT_EQ(worker(0).earlier.size(), 1u);
+  change(WorkerChange::release, 0);
+  advance(20s);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(0).cause->code, CauseCode::outstanding);
+}
+
+TEST_F(FoundBetweenUpdatesTest, brief_reading_does_not_tell_which_process_got_a_pause) {
+  State state;
+  const Dialects dialects;
+  Context context(state, dialects, Instant{});
+  Worker one;
+  one.incarnation = "start-1";
+  one.start_path = "/models/start";
+  one.pause_since_read = true;
+  observe(context, one, StateReading{"", "1", true, ""});
+  EXPECT_TRUE(one.pause_since_read);
+  observe(context, one, StateReading{"start-1", "1", true, "/models/start"});
+  EXPECT_FALSE(one.pause_since_read);
+}
+
+// The files of the committed version turned out bad; what the next one is compared with isn't the start model.
+TEST_F(FoundBetweenUpdatesTest, start_model_is_not_taken_for_last_good_because_the_committed_version_was_clean) {
+  sealed.reference_clean = false;
+  sealed.digest = "";
+  connect(1);
+  const UpdateId first = request(1);
+  post(DigestDone{first, Error{ErrorCode::storage_failed, "file 'a.safetensors' is cut short", nullptr}});
+  ASSERT_FALSE(state().pairs.at("actor").last_good);
+  sealed.reference_clean = true;
+  script(0, K::load, failed(OutcomeKind::touched, "half of it"));
+  request(2);
+  EXPECT_EQ(count(0, K::load), 2);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(0).cause->code, CauseCode::no_last_good);
 }
 
 }  // namespace

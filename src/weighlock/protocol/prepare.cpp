@@ -342,7 +342,8 @@ void on_sealed(Context& context, const Sealed& event) {
   if (pair.spec.lora && is_committed_version(pair, *update)) return end_equal_version(context, *update);
   if (pair.spec.lora) return adapter_sealed(context, *update);
   if (update->rollback) return begin_pausing(context, *update);
-  if (!pair.last_good && event.version->reference_clean) {
+  // Only before the first commit is the reference the start model.
+  if (!pair.last_good && !pair.committed && event.version->reference_clean) {
     for (const auto& [url, worker] : context.state().workers) {
       if (worker.pair != update->pair || worker.start_path.empty()) continue;
       pair.last_good = VersionRef{0, 0, worker.start_path, worker.start_label, ""};

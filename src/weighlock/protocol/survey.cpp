@@ -131,8 +131,8 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
   } else if (is_new) {
     note_new_incarnation(context, worker, reading);
   }
-  worker.pause_since_read = false;
-  if (!reading.incarnation.empty()) {
+  if (!reading.incarnation.empty()) {  // a brief reading doesn't tell which process answers
+    worker.pause_since_read = false;
     for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
   }
   const bool settled = worker.taken_over && worker.earlier.empty();

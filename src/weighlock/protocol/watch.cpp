@@ -161,6 +161,12 @@ bool is_whole(const Pair& pair, const Worker& worker, const StateReading& readin
 bool hold_if_hopeless(Context& context, Worker& worker) {
   const Pair& pair = context.state().pairs.at(worker.pair);
   const bool has_goal = join_goal(pair, worker).has_value();
+  if (!worker.earlier.empty()) {
+    context.set_worker(worker, WorkerState::quarantined,
+                       context.cause(CauseCode::outstanding,
+                                     "an earlier call may still run in it, and only a restart ends the doubt"));
+    return true;
+  }
   if (has_goal && !is_dormant(pair, context.now())) return false;
   const std::string before = worker.cause ? worker.cause->message + "; " : "";
   context.set_worker(

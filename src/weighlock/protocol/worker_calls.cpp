@@ -51,7 +51,7 @@ void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome,
   const bool without_effect = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
   if (call.kind == OperationKind::pause && without_effect) worker.paused_by_us = call.held_before;
   if (is_load(call.kind) && without_effect) worker.touched = call.held_before;
-  if (call.kind == OperationKind::resume && outcome.ok()) worker.paused_by_us = false;
+  if (call.kind == OperationKind::resume && outcome.ok()) worker.paused_by_us = worker.pause_since_read = false;
   if (call.kind == OperationKind::barrier && outcome.ok() && outcome.reading) worker.earlier.clear();
   if (outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
     worker.earlier.push_back(call);
