@@ -33,8 +33,8 @@ void add(std::string& out, const protocol::Worker& w) {
   fmt::format_to(std::back_inserter(out), "worker {} pair {} is {} with {} by {}, {}; {} started '{}' from '{}'", w.url,
                  w.pair, name(w.state), text(w.version), name(w.evidence), text(w.cause), w.incarnation, w.start_label,
                  w.start_path);
-  fmt::format_to(std::back_inserter(out), " {} {}{}{} locked {}", w.dialect ? name(*w.dialect) : "?", w.paused_by_us,
-                 w.pause_since_read, w.paused_by_other, w.locked_by);
+  fmt::format_to(std::back_inserter(out), " {} {}{}{}{} locked {}", w.dialect ? name(*w.dialect) : "?", w.paused_by_us,
+                 w.pause_since_read, w.paused_by_other, w.touched, w.locked_by);
   out += fmt::format(" joins {} '{}'", w.joins.failures, w.joins.doubtful_load);
   for (const std::string& label : w.labels) out += fmt::format(" label '{}'", label);
   for (const EarlierCall& call : w.earlier) out += fmt::format(" earlier {}", text(call));

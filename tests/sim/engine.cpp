@@ -3,23 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/answers.hpp"
+
 namespace weighlock::sim {
-namespace {
-
-Outcome ok() {
-  Outcome outcome;
-  outcome.kind = OutcomeKind::ok;
-  return outcome;
+bool only_reads(OperationKind kind) {
+  return kind == OperationKind::identify || kind == OperationKind::read_state || kind == OperationKind::verify ||
+         kind == OperationKind::barrier || kind == OperationKind::list_adapters;
 }
-
-Outcome failed(OutcomeKind kind, std::string text) {
-  Outcome outcome;
-  outcome.kind = kind;
-  outcome.text = std::move(text);
-  return outcome;
-}
-
-}  // namespace
 
 Engine::Engine(std::string url, DialectKind kind, const DialectTraits& traits, Random& random, Faults& faults,
                Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken)
@@ -58,6 +48,15 @@ bool Engine::has_queued(OperationKind kind) const {
   return std::any_of(queue_.begin(), queue_.end(), [&](const Request& r) { return r.operation.kind == kind; });
 }
 
+bool Engine::idle() const {
+  return std::all_of(queue_.begin(), queue_.end(), [](const Request& r) { return only_reads(r.operation.kind); });
+}
+
+void Engine::pause_is_forgotten() {
+  truth_.foreign_paused = truth_.paused;
+  forgotten_until_ = scheduler_.now();
+}
+
 bool Engine::has(protocol::CallId call) const {
   return std::any_of(queue_.begin(), queue_.end(), [&](const Request& r) { return r.call == call; });
 }
@@ -78,6 +77,7 @@ std::int64_t Engine::duration(OperationKind kind) {
 }
 
 void Engine::deliver(Request request) {
+  request.arrived = scheduler_.now();
   if (faults_.strikes(Fault::restart)) {
     queue_.push_back(std::move(request));
     die("restart");
@@ -91,7 +91,7 @@ void Engine::deliver(Request request) {
   }
   scheduler_.after(random_.between(1, 50), [this, request = std::move(request), life = truth_.life] {
     if (life != truth_.life || !truth_.alive) return;
-    answer_(request.call, perform(request.operation));
+    answer_(request.call, perform(request));
   });
 }
 
@@ -116,7 +116,7 @@ void Engine::finish(int life) {
     die("died in a load");
     return;
   }
-  Outcome outcome = perform(request.operation);
+  Outcome outcome = perform(request);
   if (!truth_.alive || life != truth_.life) return;  // it died of this
   queue_.pop_front();
   busy_ = false;
@@ -187,6 +187,13 @@ StateReading Engine::reading() {
                       kind_ == DialectKind::vllm ? std::string(kStartPath) : truth_.model_path};
 }
 
+Outcome Engine::perform(const Request& request) {
+  Outcome outcome = perform(request.operation);
+  const bool is_pause = request.operation.kind == OperationKind::pause;
+  if (is_pause && request.arrived <= forgotten_until_) truth_.foreign_paused = truth_.paused;
+  return outcome;
+}
+
 Outcome Engine::perform(const Operation& operation) {
   trace_.line("engine {} does {} {}{}{}", url_, name(operation.kind), operation.directory, operation.label,
               operation.adapter);
@@ -233,47 +240,6 @@ Outcome Engine::perform(const Operation& operation) {
     case OperationKind::list_adapters:
       return list_adapters();
   }
-  return outcome;
-}
-
-Outcome Engine::load_adapter(const Operation& operation) {
-  const auto refused = [](ErrorCode code, std::string text) {
-    Outcome outcome = failed(OutcomeKind::untouched, std::move(text));
-    outcome.code = code;
-    return outcome;
-  };
-  if (faults_.strikes(Fault::reject)) return refused(ErrorCode::worker_failed, "refused by the engine");
-  if (truth_.half_unloaded.count(operation.adapter) > 0)
-    return refused(ErrorCode::adapter_half_unloaded, "has an incomplete unload");
-  if (truth_.adapters.count(operation.adapter) > 0)
-    return refused(ErrorCode::adapter_exists, "has already been loaded");
-  if (faults_.strikes(Fault::tear)) {
-    truth_.half_unloaded.insert(operation.adapter);
-    return failed(OutcomeKind::touched, "failed half way");
-  }
-  const Directory* directory = store_.find(operation.directory);
-  if (directory == nullptr || directory->discarded) return refused(ErrorCode::checkpoint_missing, "no such directory");
-  truth_.adapters[operation.adapter] = AdapterTruth{operation.directory, directory->content};
-  if (faults_.strikes(Fault::new_but_failed)) return failed(OutcomeKind::touched, "failed, but it is there");
-  return ok();
-}
-
-Outcome Engine::unload_adapter(const Operation& operation) {
-  if (faults_.strikes(Fault::reject)) return failed(OutcomeKind::untouched, "refused by the engine");
-  const bool was_half = truth_.half_unloaded.erase(operation.adapter) > 0;
-  const bool was_loaded = truth_.adapters.erase(operation.adapter) > 0;
-  if (was_half || was_loaded) return ok();
-  Outcome outcome = failed(OutcomeKind::untouched, "does not exist");
-  outcome.code = ErrorCode::adapter_missing;
-  return outcome;
-}
-
-Outcome Engine::list_adapters() {
-  Outcome outcome = ok();
-  outcome.reading = reading();
-  outcome.reading->adapters.emplace();
-  for (const auto& [name, adapter] : truth_.adapters)
-    outcome.reading->adapters->push_back(LoadedAdapter{name, kind_ == DialectKind::vllm ? "" : adapter.directory});
   return outcome;
 }
 

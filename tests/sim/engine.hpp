@@ -50,11 +50,14 @@ struct EngineTruth {
   bool stale = false;                   // it ran with caches of other weights
 };
 
+bool only_reads(OperationKind kind);
+
 class Engine {
  public:
   struct Request {
     protocol::CallId call = 0;
     Operation operation;
+    Instant arrived = {};
   };
   // How an answer leaves the engine; `broken` tells that the process ended with the request in it.
   using Answer = std::function<void(protocol::CallId call, Outcome outcome)>;
@@ -69,13 +72,14 @@ class Engine {
   void foreign_resume();
   void foreign_label();
   // Whoever paused it, nobody knows it any more.
-  void pause_is_forgotten() { truth_.foreign_paused = truth_.paused; }
+  void pause_is_forgotten();
   void die(const char* why);
   void freeze_for(std::int64_t ms);
   void thaw();
   // Requests of this kind run in the order of their arrival.
   bool takes_turns(OperationKind kind) const { return queued(kind); }
-  bool idle() const { return queue_.empty() && !busy_; }
+  // Nothing that changes it waits or runs in it.
+  bool idle() const;
   // A load, or what may become one, is in the queue.
   bool has_queued(OperationKind kind) const;
   bool has(protocol::CallId call) const;
@@ -95,6 +99,7 @@ class Engine {
   void set_weights(std::int64_t content, bool torn);
   StateReading reading();
   void set_label(const std::string& label);
+  Outcome perform(const Request& request);
   Outcome perform(const Operation& operation);
   Outcome load(const Operation& operation);
   Outcome load_goes_wrong(const Operation& operation, bool& handled);
@@ -122,6 +127,7 @@ class Engine {
   std::deque<Request> queue_;
   bool busy_ = false;
   Instant frozen_until_;
+  Instant forgotten_until_{-1};  // who sent what arrived until then, nobody knows any more
 };
 
 }  // namespace weighlock::sim

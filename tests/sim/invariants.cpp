@@ -357,8 +357,12 @@ void Invariants::check_quorum_at_end(const protocol::Update& update) {
       ready += target.verdict == protocol::Verdict::verified ? 1 : 0;
       continue;
     }
-    if (left || (worker->second.state == WorkerState::ready && worker->second.version &&
-                 worker->second.version->same_version(update.version))) {
+    const bool serves =
+        target.ended_as.value_or(left ? WorkerState::ready : worker->second.state) == WorkerState::ready;
+    const bool moved_on = !left && worker->second.state != WorkerState::ready;  // by its operator, in the same breath
+    const bool holds_it =
+        left || moved_on || (worker->second.version && worker->second.version->same_version(update.version));
+    if (serves && holds_it) {
       ++ready;
     }
   }

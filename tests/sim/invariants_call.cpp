@@ -172,7 +172,10 @@ void Invariants::check_window(const protocol::Call& call, const protocol::Update
 // Between updates only what may not serve is paused, and nothing else is done to anybody.
 void Invariants::check_watch(const protocol::Call& call) const {
   const auto worker = state().workers.find(call.worker);
-  const bool out = worker != state().workers.end() && worker->second.state == protocol::WorkerState::quarantined;
+  const bool known = worker != state().workers.end();
+  const bool is_on_its_way =
+      known && worker->second.state == protocol::WorkerState::joining && worker->second.paused_by_us;
+  const bool out = known && (worker->second.state == protocol::WorkerState::quarantined || is_on_its_way);
   if (call.operation.kind != OperationKind::pause || !out)
     throw Violation{0, fmt::format("{} of {} outside of any update", name(call.operation.kind), call.worker)};
   const std::vector<protocol::EarlierCall>& earlier = worker->second.earlier;

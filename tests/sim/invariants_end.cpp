@@ -58,6 +58,9 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
     const protocol::Worker& worker = found->second;
     const bool taken = !worker.locked_by.empty() && worker.locked_by != update.id;
     if (taken) continue;  // the next update has it already
+    const bool dropped = update.kind == protocol::UpdateKind::join && update.state == UpdateState::aborted;
+    const bool moved_on = target.ended_as && *target.ended_as != worker.state;  // by its operator, in the same breath
+    if (dropped || moved_on) continue;
     // An extra that nothing was done to waits on for the reconciler.
     const bool waits = worker.state == WorkerState::joining && loads_.count({update.id, url}) == 0;
     const bool rests = waits || worker.state == WorkerState::ready || worker.state == WorkerState::draining ||
@@ -110,6 +113,9 @@ std::string Invariants::unsettled_join(const protocol::Worker& worker) const {
   if (!out || stopped_ || pair == state().pairs.end() || !pair->second.committed || pair->second.distrusted) return "";
   if (pair->second.spec.policy.pair_lease == Milliseconds{0} || !truth(worker.url).alive) return "";
   const auto book = books_.find(worker.url);
+  const protocol::VersionRef& goal = *pair->second.committed;
+  const auto deaths = pair->second.deaths.find(fmt::format("{}/{}", goal.lineage, goal.version));
+  if (deaths != pair->second.deaths.end() && deaths->second.size() >= 2) return "";  // suspect
   const bool doubt = book == books_.end() || !book->second.unresolved.empty() || !worker.earlier.empty();
   if (doubt) return "";
   if (worker.cause) {

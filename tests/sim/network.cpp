@@ -168,9 +168,11 @@ void Network::broken(CallId call) {
 }
 
 void Network::tell(CallId call, Outcome outcome, std::int64_t after) {
-  ++telling_;
-  scheduler_.after(after, [this, call, outcome = std::move(outcome)]() mutable {
-    --telling_;
+  const auto known = flights_.find(call);
+  const bool counts = known != flights_.end() && !only_reads(known->second.operation.kind);
+  telling_ += counts ? 1 : 0;
+  scheduler_.after(after, [this, call, counts, outcome = std::move(outcome)]() mutable {
+    telling_ -= counts ? 1 : 0;
     const auto it = flights_.find(call);
     if (it == flights_.end()) return;
     const bool gone = it->second.hung_up;

@@ -86,7 +86,7 @@ class Network {
   std::vector<std::uint64_t> last_answered_;  // per engine: number of the latest connection that was answered
   std::vector<Instant> cut_until_;            // per engine: no route
   std::uint64_t next_number_ = 1;
-  std::size_t telling_ = 0;  // answers on their way
+  std::size_t telling_ = 0;  // answers on their way, but to who only reads
 };
 
 }  // namespace weighlock::sim

@@ -294,7 +294,7 @@ Scenario planned_scenario(std::uint64_t seed, Random& random) {
   if (variant == 1) pair.policy.canary = 1;
   if (variant == 2) pair.policy.pause_mode = PauseMode::keep;
   pair.policy.pair_lease = Milliseconds{kLeaseMs};
-  pair.policy.straggler_min = Milliseconds{2'000};
+  pair.policy.straggler_min = Milliseconds{60'000};  // what is only slow isn't lost
   pair.policy.deadlines.save = Milliseconds{30'000};
   pair.policy.deadlines.pause = pair.policy.deadlines.verify = pair.policy.deadlines.resume = Milliseconds{5'000};
   pair.policy.deadlines.load = Milliseconds{20'000};

@@ -361,6 +361,7 @@ void on_shutdown(Context& context) {
     Pair& pair = state.pairs.at(name);
     abort_queue(context, pair, error);
     refuse_changes(context, pair, error);
+    if (pair.spec.lora) drop_joins(context, pair, "the gateway stops");
     Update* active = context.find_update(pair.active);
     if (!active || active->kind != UpdateKind::update) continue;
     if (active->state < UpdateState::pausing) {

@@ -114,7 +114,11 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
   const bool unpaused = !target.paused && !target.was_paused;
   const auto intended = std::find(target.intended.begin(), target.intended.end(), operation.kind);
   const bool intent_durable = intended != target.intended.end();
-  if (intent_durable) target.intended.erase(intended);
+  if (intent_durable) {
+    target.intended.erase(intended);
+  } else if (changes_something(operation.kind)) {
+    target.intended.clear();  // to whoever reads the journal, a new intent ends what was planned before it
+  }
   target.call = send(worker_of(target), &update, unpaused, std::move(operation), intent_durable);
 }
 
@@ -195,6 +199,7 @@ void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause>
   const bool changed = worker.state != state || worker.cause.has_value() != why.has_value() || new_reason;
   worker.state = state;
   worker.cause = std::move(why);
+  if (state == WorkerState::ready) worker.touched = false;
   if (state == WorkerState::ready) worker.joins = JoinHistory{};
   if (lasting) begin_watch(*this, worker);
   if (!lasting || !changed) return;

@@ -132,7 +132,7 @@ void close_update(Context& context, Update& update, UpdateState state, std::opti
     if (leaves && worker.state != WorkerState::ready)
       context.set_worker(worker, WorkerState::abandoned, target.cause ? target.cause : worker.cause);
     target.ended_as = worker.state;
-    if (update.kind == UpdateKind::join) note_join_ended(worker, update, target, context.now());
+    if (update.kind == UpdateKind::join && !pair.spec.lora) note_join_ended(worker, update, target, context.now());
   }
   release_locks(context, update);
   context.record(RecordKind::update_ended, update, "", outcome_body(context, update));

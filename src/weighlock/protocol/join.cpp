@@ -62,7 +62,7 @@ bool is_taken(Context& context, const Pair& pair) {
 
 bool is_surveyed(Context& context, const Pair& pair, const std::string& url) {
   const Update* active = context.find_update(pair.active);
-  return active && active->targets.contains(url);
+  return active && is_in_hand(*active, url);
 }
 
 Milliseconds back_off(int failures) {
@@ -74,10 +74,11 @@ Milliseconds back_off(int failures) {
 }  // namespace
 
 bool is_dormant(const Pair& pair, Instant now) {
-  if (!pair.active.empty() || !pair.queue.empty()) return false;
   const Milliseconds given = pair.spec.policy.pair_lease;
+  if (given == Milliseconds(0)) return true;
+  if (!pair.active.empty() || !pair.queue.empty()) return false;
   constexpr int kGaps = 4;
-  return given == Milliseconds(0) || now - pair.used_at >= std::max(given, kGaps * pair.longest_gap);
+  return now - pair.used_at >= std::max(given, kGaps * pair.longest_gap);
 }
 
 void note_use(Pair& pair, Instant now, bool is_update) {
@@ -95,7 +96,7 @@ std::optional<VersionRef> join_goal(const Pair& pair, const Worker& worker) {
 
 bool is_joining_now(const State& state, const Worker& worker) {
   const auto update = state.updates.find(worker.locked_by);
-  return update != state.updates.end() && update->second.kind == UpdateKind::join;
+  return update != state.updates.end() && update->second.kind == UpdateKind::join && update->second.pair == worker.pair;
 }
 
 bool may_join(Context& context, const Worker& worker) {
@@ -199,9 +200,15 @@ void drop_join(Context& context, Update& join, std::string_view why) {
   for (auto& [url, target] : join.targets) {
     Worker& worker = context.worker_of(target);
     context.give_up(target);
-    const Cause loaded = context.cause(CauseCode::load_unknown,
-                                       fmt::format("it was being brought to v{} when {}", join.version.version, why));
-    context.set_worker(worker, target.former_state, target.load_sent ? loaded : target.former_cause);
+    if (target.adapter) continue;  // the worker itself is as before
+    const bool touched = target.pause_sent || target.label_changed || target.load_sent;
+    if (!touched || worker.state == WorkerState::foreign) {
+      context.set_worker(worker, target.former_state, target.former_cause);
+    } else {  // not as it was found any more: it may not serve
+      context.set_worker(worker, WorkerState::quarantined,
+                         context.cause(CauseCode::load_unknown,
+                                       fmt::format("it was being brought to v{} when {}", join.version.version, why)));
+    }
   }
   close_update(context, join, UpdateState::aborted,
                Error{ErrorCode::superseded, fmt::format("pair '{}': {}", join.pair, why), nullptr});

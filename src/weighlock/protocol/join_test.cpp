@@ -53,9 +53,10 @@ TEST_F(JoinTest, load_of_a_join_that_ends_while_an_update_runs_leaves_its_worker
   done.kind = OutcomeKind::ok;
   engine(1).label = "1";
   answer_silenced(1, done);
-  EXPECT_EQ(worker(1).state, WorkerState::joining);
+  EXPECT_EQ(worker(1).state, WorkerState::quarantined);
   EXPECT_TRUE(engine(1).paused);
-  advance(20s);
+  advance(5s);
+  ASSERT_LT(update(second).state, UpdateState::committing);
   EXPECT_TRUE(engine(1).paused);
   EXPECT_EQ(count(1, K::resume), 1);  // of v1
   advance(400s);

@@ -253,6 +253,7 @@ bool ask_what_it_holds(Context& context, Update& update, Target& target, const s
   const bool stays = update.policy.pause != PauseOwner::never && !target.asked;
   if (!stays || worker.earlier.empty() || !can_barrier_all(context.traits_of(worker), worker)) return false;
   target.asked = true;
+  target.intended.clear();  // the plan ended with the answer
   target.cause = context.cause(CauseCode::load_unknown, lost);
   context.reset_earlier(worker);
   Operation operation;
@@ -451,6 +452,7 @@ void on_loading_call(Context& context, Update& update, Target& target, Operation
 }
 
 void decide_loading(Context& context, Update& update) {
+  if (update.kind == UpdateKind::join) return adapter_join_judged(context, update);
   evaluate(context, update);
 }
 

@@ -5,6 +5,7 @@
 //   lora_survey.cpp  PREPARING: what each worker serves, members, what the seal must know
 //   lora_load.cpp    LOADING: one pipeline per worker; batches and the decision are load.cpp's
 //   lora_end.cpp     after the commit; RESTORING
+//   lora_join.cpp    between updates: a worker that restarted gets its adapters back
 //   lora_window.cpp  the window: what it holds, unloading what has left it
 //   locks.cpp        one update at a time on a worker, whichever pairs share it
 //
@@ -68,6 +69,12 @@ void adapters_committed(Context& context, Update& update);
 void begin_adapter_restoring(Context& context, Update& update);
 void on_adapter_undone(Context& context, Update& update, Target& target, const Outcome& outcome);
 void on_adapter_restore_timer(Context& context, Update& update);
+
+// lora_join.cpp
+// The worker serves and was read a moment ago: what it lacks of its LoRA pairs' adapters is loaded, one pair at a time.
+void begin_adapter_join(Context& context, Worker& worker);
+// Its one target may have a verdict: then it ends.
+void adapter_join_judged(Context& context, Update& join);
 
 // lora_window.cpp
 // The committed versions that an engine should serve beside the one that is loaded now, oldest first.

@@ -1,4 +1,6 @@
 // The answer to a load is lost: the engine is asked before anything is sent again.
+#include <algorithm>
+
 #include "weighlock/protocol/fixture_test.hpp"
 
 namespace weighlock::protocol {
@@ -164,6 +166,22 @@ TEST_F(LostAnswerTest, label_that_stood_there_before_proves_no_load) {
   request(1, policy);
   EXPECT_EQ(count(0, K::load), 2);
   EXPECT_EQ(engine(0).loaded, "/shared/v1.a1");
+}
+
+// To whoever reads the journal a new intent ends what was planned before it.
+TEST_F(LostAnswerTest, step_behind_a_repeated_load_has_an_intent_of_its_own) {
+  engine(0).dialect = DialectKind::vllm;
+  connect(1);
+  silence(0, K::load);
+  request(1);
+  silence(0, K::set_label);
+  answer_silenced(0, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost));
+  ASSERT_TRUE(worker(0).in_flight);
+  ASSERT_EQ(worker(0).in_flight->kind, K::set_label);
+  const CallId call = worker(0).in_flight->call;
+  const State next = replayed();
+  const auto& earlier = next.workers.at(url(0)).earlier;
+  EXPECT_TRUE(std::any_of(earlier.begin(), earlier.end(), [&](const EarlierCall& one) { return one.call == call; }));
 }
 
 TEST_F(LostAnswerTest, second_loss_is_unknown) {

@@ -196,6 +196,7 @@ Effects step(State& state, const Dialects& dialects, const Event& event) {
         if constexpr (std::is_same_v<T, Shutdown>) on_shutdown(context);
       },
       event.body);
+  if (state.stopping) stop_if_idle(context);  // whatever ended the last thing that ran
   return context.take_effects();
 }
 

@@ -44,7 +44,9 @@ bool may_be_let_go(const Worker& worker) {
 
 void forget_worker(Context& context, const std::string& url) {
   const auto it = context.state().workers.find(url);
-  if (it != context.state().workers.end()) forget_worker(context.state(), it);
+  if (it == context.state().workers.end()) return;
+  end_watch(context, it->second);
+  forget_worker(context.state(), it);
 }
 
 std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair) {
@@ -55,6 +57,7 @@ std::vector<std::string> release_leaving(Context& context, const std::string& na
     if (worker.pair != name || !is_leaving(pair, worker)) {
       ++it;
     } else if (may_be_let_go(worker)) {
+      end_watch(context, worker);
       it = forget_worker(context.state(), it);
     } else {
       abandoned.push_back(fmt::format("{}: {}", worker.url, worker.cause ? worker.cause->message : "left as it was"));

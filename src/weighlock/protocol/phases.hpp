@@ -90,6 +90,8 @@ void end_before_pause(Context& context, Update& update, UpdateState state, Error
 
 // survey.cpp
 void begin_survey(Context& context, Update& update);
+// Whether the update does something to the worker, or is about to with what it read of it.
+bool is_in_hand(const Update& update, const std::string& worker);
 void read_worker(Context& context, Update& update, Target& target);
 // What to ask a worker to learn its state: a barrier, where earlier calls may still run and one exists.
 Operation next_reading(Context& context, Worker& worker);
@@ -175,6 +177,8 @@ void start_retry(Context& context, Update& update, Target& target, Milliseconds 
 // watch.cpp
 // The worker is in another lasting state: it is looked at from now on, as often as that state needs it.
 void begin_watch(Context& context, Worker& worker);
+// It leaves the registry.
+void end_watch(Context& context, Worker& worker);
 // Nothing that was known of it is believed before it was read, soon.
 void look_soon(Context& context, Worker& worker, Milliseconds within);
 // A time that is spread by the worker's name and `salt`: the machine draws no dice.

@@ -110,6 +110,8 @@ void recover_adapters(Context& context, Update& update) {
 void recover_update(Context& context, const UpdateId& id) {
   Update* update = context.find_update(id);
   if (!update) return;
+  if (update->kind == UpdateKind::join && is_lora(context, *update))
+    return drop_join(context, *update, "the gateway ended");
   if (update->state <= UpdateState::preparing)
     return end_before_pause(context, *update, UpdateState::aborted, died_in(*update, "no engine was touched"));
   if (is_lora(context, *update)) return recover_adapters(context, *update);

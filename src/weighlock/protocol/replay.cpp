@@ -92,8 +92,12 @@ void Replay::process_ended() {
   }
   planned_.clear();
   for (const auto& [name, pair] : state_.pairs) {
-    const auto active = state_.updates.find(pair.active);
-    if (active != state_.updates.end() && !pair.spec.lora) suppose_resumes(active->second);
+    if (pair.spec.lora) continue;
+    std::set<UpdateId> running = pair.joins;
+    running.insert(pair.active);
+    for (const UpdateId& id : running) {
+      if (const auto update = state_.updates.find(id); update != state_.updates.end()) suppose_resumes(update->second);
+    }
   }
   for (auto& [url, worker] : state_.workers) {
     if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
@@ -239,6 +243,7 @@ Update& Replay::job_update(const Record& record, Instant at) {
   update.requested_at = at;
   if (update.kind == UpdateKind::join) {
     if (!pair.committed && pair.last_good) update.version = *pair.last_good;
+    if (!pair.window.empty()) update.attempt = pair.window.back().attempt;
     pair.joins.insert(update.id);
   } else {
     pair.active = update.id;
@@ -293,7 +298,7 @@ void Replay::ended(const Record& record, Instant at) {
     }
     if (flag_of(one, "spoiled")) pair->spoiled[version_key(update->version)].insert(url);
     const auto worker = state_.workers.find(url);
-    if (update->kind == UpdateKind::join && worker != state_.workers.end())
+    if (update->kind == UpdateKind::join && !pair->spec.lora && worker != state_.workers.end())
       note_join_ended(worker->second, *update, target, at);
   }
   std::erase_if(update->targets, [&](const auto& entry) { return !named.contains(entry.first); });

@@ -115,6 +115,13 @@ void Replay::adapters_committed(Pair& pair, const Update& update) {
 }
 
 void Replay::adapters_ended(Pair& pair, const Update& update) {
+  for (const auto& [url, target] : update.targets) {
+    const auto known = pair.adapters.find(url);
+    if (update.kind != UpdateKind::join || known == pair.adapters.end() || target.verdict != Verdict::verified)
+      continue;
+    known->second.version = update.version;
+    known->second.cause.reset();
+  }
   if (!update.committed.value_or(false)) return;
   for (const auto& [url, target] : update.targets) {
     const auto known = pair.adapters.find(url);

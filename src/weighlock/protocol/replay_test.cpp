@@ -70,7 +70,7 @@ json::object text_of_update(const Update& update) {
           {"attempt", update.attempt},
           {"key", update.key},
           {"rollback", update.rollback},
-          {"kind", update.kind == UpdateKind::leave ? "leave" : "update"},
+          {"kind", name(update.kind)},
           {"committed", update.committed ? json::value(*update.committed) : json::value("undecided")},
           {"error", update.error ? json::value(update.error->text()) : json::value(nullptr)},
           {"code", update.error ? json::value(info(update.error->code).type) : json::value(nullptr)},
@@ -85,6 +85,7 @@ std::string at_rest(const State& state) {
     one["state"] = name(worker.state);
     one["cause"] = cause_body(worker.cause);
     one["version"] = worker.version ? json::value(version_key(*worker.version)) : json::value(nullptr);
+    one["joins_failed"] = worker.joins.failures;
     out[url] = std::move(one);
   }
   for (const auto& [name, pair] : state.pairs) {
@@ -111,6 +112,9 @@ std::string at_rest(const State& state) {
                            {"bytes", pair.bytes_last},
                            {"active", pair.active},
                            {"history", pair.history.size()},
+                           {"joins", pair.joins.size()},
+                           {"joins_ended", pair.joins_ended.size()},
+                           {"distrusted", pair.distrusted},
                            {"keys", std::move(keys)},
                            {"deaths", std::move(deaths)},
                            {"spoiled", std::move(spoiled)}};
@@ -226,6 +230,50 @@ const std::vector<Named>& plays() {
          for (int i = 0; i < 2; ++i) w.script(i, K::load, failed(OutcomeKind::touched, "500"));
          if (!w.dead()) w.rollback();
        }},
+      {"an engine restarts and is brought back",
+       [](World& w) {
+         w.reconciles = true;
+         w.connect(3);
+         w.engine(2).dialect = DialectKind::vllm;
+         w.request(1);
+         w.restart(1);
+         w.restart(2);
+         w.advance(15s);
+         w.request(2);
+         w.flush();
+       }},
+      {"a worker fails twice and is brought back",
+       [](World& w) {
+         w.reconciles = true;
+         w.connect(2);
+         w.request(1);
+         w.script(1, K::load, failed(OutcomeKind::touched, "500"), 4);
+         w.request(2);
+         w.advance(10s);
+         w.flush();
+       }},
+      {"an operator drains one, removes one and adds one",
+       [](World& w) {
+         w.reconciles = true;
+         w.connect(4);
+         w.request(1);
+         const auto change = [&](WorkerChange what, int i) {
+           ChangeWorker event;
+           event.pair = "actor";
+           event.change = what;
+           event.worker.url = Fixture::url(i);
+           w.post(event);
+         };
+         change(WorkerChange::drain, 1);
+         change(WorkerChange::remove, 2);
+         w.engine_at(Fixture::url(4));
+         change(WorkerChange::add, 4);
+         w.advance(5s);
+         change(WorkerChange::release, 1);
+         w.advance(5s);
+         w.request(2);
+         w.flush();
+       }},
       {"a pair loses a quarantined worker",
        [](World& w) {
          w.connect(2);
@@ -283,7 +331,7 @@ void expect_resolved(World& world, const std::string& where) {
       EXPECT_EQ(engine.loaded, wanted) << where << ": " << url;
     } else {
       EXPECT_TRUE(worker.state == WorkerState::quarantined || worker.state == WorkerState::abandoned ||
-                  worker.state == WorkerState::joining)
+                  worker.state == WorkerState::joining || worker.state == WorkerState::draining)
           << where << ": " << url << ": " << name(worker.state);
       EXPECT_TRUE(worker.cause.has_value()) << where << ": " << url;
     }

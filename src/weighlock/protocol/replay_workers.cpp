@@ -216,6 +216,7 @@ void Replay::worker_state(const Record& record, Instant at) {
     worker.version = version_of(worker, number_of(body, "lineage"), *version);
   worker.evidence = evidence_from(text_of(body, "evidence")).value_or(Evidence::none);
   if (state == WorkerState::ready) {
+    worker.touched = false;
     worker.joins = JoinHistory{};
     worker.paused_by_us = worker.pause_since_read = false;  // it was read, and ran
     if (Pair* pair = pair_of(record)) {
@@ -248,7 +249,10 @@ void Replay::worker_seen(const Record& record) {
   worker.evidence = Evidence::none;
   if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
   note_new_process(worker);
-  if (!flag_of(body, "outstanding")) worker.earlier.clear();
+  if (!flag_of(body, "outstanding")) {
+    worker.earlier.clear();
+    worker.touched = false;
+  }
   for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
   worker.joins.doubtful_load.clear();
 }

@@ -94,6 +94,14 @@ void on_leave_surveyed(Context& context, Update& update, Target& target) {
 }
 
 void on_restore_timer(Context& context, Update& update) {
+  if (is_lora(context, update) && update.kind == UpdateKind::join) {
+    for (auto& [url, target] : update.targets) {
+      context.give_up(target);
+      judge_adapter(context, target, Verdict::unknown, CauseCode::adapter_failed,
+                    "not done within the load's deadline");
+    }
+    return adapter_join_judged(context, update);
+  }
   if (is_lora(context, update)) return on_adapter_restore_timer(context, update);
   for (auto& [url, target] : update.targets) {
     if (target.step == Step::done) continue;

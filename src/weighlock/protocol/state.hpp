@@ -21,10 +21,11 @@ struct EarlierCall {
   CallId call = 0;
   OperationKind kind = OperationKind::load;
   PauseMode pause_mode = PauseMode::abort;
-  bool may_answer = false;   // its connection is still open, and its own answer would end the doubt
-  bool held_before = false;  // a pause: whether the worker was held paused by us already
-  bool unpaused = false;     // sent to an engine that was not paused: some have no barrier for it then
-  bool since_read = true;    // no reading came after it, so a process that is seen first now may have got it
+  bool may_answer = false;  // its connection is still open, and its own answer would end the doubt
+  bool held_before =
+      false;               // a pause: whether the worker was held paused by us already; a load: whether it was touched
+  bool unpaused = false;   // sent to an engine that was not paused: some have no barrier for it then
+  bool since_read = true;  // no reading came after it, so a process that is seen first now may have got it
 };
 
 // The look that is kept on a worker between updates (watch.cpp).
@@ -66,6 +67,7 @@ struct Worker {
   bool pause_since_read =
       false;  // a pause was sent after the last reading: whichever process answers next may have got it
   bool paused_by_other = false;
+  bool touched = false;  // a load was sent since it was READY or a new process: its label needn't say what it holds
 
   std::vector<EarlierCall> earlier;
   std::optional<EarlierCall> in_flight;  // at most one

@@ -100,6 +100,10 @@ bool is_held(const Worker& worker) {
   return worker.state == WorkerState::quarantined && worker.cause && worker.cause->code == CauseCode::operator_hold;
 }
 
+bool is_in_hand(const Update& update, const std::string& worker) {
+  return update.targets.contains(worker);
+}
+
 bool says_loading(const std::string& label) {
   return label.starts_with("loading:");
 }

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -71,7 +72,7 @@ bool serves(const Worker& worker) {
 bool is_in_update(Context& context, const Worker& worker) {
   if (worker.in_flight || !worker.locked_by.empty()) return true;
   const Update* active = context.find_update(context.state().pairs.at(worker.pair).active);
-  return active && active->targets.contains(worker.url);
+  return active && is_in_hand(*active, worker.url);
 }
 
 // Light for one that serves: its label and whether it is paused. The label of most new processes is another one.
@@ -136,7 +137,7 @@ void hold(Context& context, Worker& worker, const StateReading& reading) {
 // It may serve as it is: nothing was done to it since it was known to hold what it should. It was only out of reach, or
 // drained; or its pair has no version yet, and it is a process that holds its start model.
 bool is_whole(const Pair& pair, const Worker& worker, const StateReading& reading) {
-  if (worker.paused_by_us || !worker.earlier.empty() || is_held(worker)) return false;
+  if (worker.paused_by_us || worker.touched || !worker.earlier.empty() || is_held(worker)) return false;
   const CauseCode why = worker.cause ? worker.cause->code : CauseCode::restarted;
   const bool kept_out = why == CauseCode::unreachable || why == CauseCode::credentials || why == CauseCode::restarted ||
                         why == CauseCode::operator_hold;
@@ -146,6 +147,19 @@ bool is_whole(const Pair& pair, const Worker& worker, const StateReading& readin
   const bool settled = worker.labels.size() == 1 && worker.labels.front() == reading.label;
   // Without a pause no label says that a load has begun.
   return holds_it && settled && reading.label == worker.version->label && pair.spec.policy.pause != PauseOwner::never;
+}
+
+// Paused by us, and nothing can bring it back for now: it is out of service with its cause, not merely on its way.
+bool hold_if_hopeless(Context& context, Worker& worker) {
+  const Pair& pair = context.state().pairs.at(worker.pair);
+  const bool has_goal = join_goal(pair, worker).has_value();
+  if (has_goal && !is_dormant(pair, context.now())) return false;
+  const std::string before = worker.cause ? worker.cause->message + "; " : "";
+  context.set_worker(
+      worker, WorkerState::quarantined,
+      has_goal ? context.cause(CauseCode::lagging, before + "its pair is not in use (pair_lease)")
+               : context.cause(CauseCode::no_last_good, before + "nothing to bring it to: " + pair.rollback_reason));
+  return true;
 }
 
 // It may not serve as it is known, and it was read: it is brought back if it can be, and held otherwise.
@@ -158,8 +172,8 @@ void cure(Context& context, Worker& worker, const StateReading& reading) {
       tell_that_it_runs(context, worker, "it was continued although it may not serve; it is brought back");
     return begin_join(context, worker, reading);
   }
-  const bool ours_to_stop = worker.state == WorkerState::quarantined || worker.paused_by_us;
-  if (reading.paused || !ours_to_stop) return look_later(context, worker);
+  if (worker.state == WorkerState::joining && worker.paused_by_us && hold_if_hopeless(context, worker)) return;
+  if (reading.paused || worker.state == WorkerState::joining) return look_later(context, worker);
   hold(context, worker, reading);
 }
 
@@ -193,12 +207,14 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
   if (worker.state == WorkerState::ready && worker.earlier.empty() && !ours)
     return become_foreign(context, worker, reading.label);
   if (worker.state == WorkerState::ready && reading.paused && worker.paused_by_us) {  // a pause that came late
-    context.set_worker(worker, WorkerState::joining,
-                       context.cause(CauseCode::resume_failed, "a pause of this gateway holds it"));
+    const Cause cause = context.cause(CauseCode::resume_failed, "a pause of this gateway holds it");
+    context.set_worker(worker, WorkerState::quarantined, cause);
+    context.emit(Fence{worker.url, worker.pair, cause});
     return cure(context, worker, reading);
   }
   tell_foreign_pause(context, worker);
   look_later(context, worker);
+  if (worker.state == WorkerState::ready && !reading.paused) begin_adapter_join(context, worker);
 }
 
 void on_look(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome) {
@@ -225,6 +241,11 @@ void on_look(Context& context, Worker& worker, const EarlierCall& call, const Ou
 Milliseconds jittered(std::uint64_t salt, const std::string& worker, Milliseconds period) {
   const auto spread = static_cast<std::int64_t>(mixed(salt, worker) % (2 * limits::kWatchJitterPermille + 1));
   return period * (1000 - limits::kWatchJitterPermille + spread) / 1000;
+}
+
+void end_watch(Context& context, Worker& worker) {
+  context.give_up_watch(worker);
+  cancel_timer(context, worker);
 }
 
 void begin_watch(Context& context, Worker& worker) {

@@ -1,6 +1,7 @@
 #include "weighlock/protocol/worker_calls.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace weighlock::protocol {
 namespace {
@@ -14,6 +15,10 @@ void settle_labels(Worker& worker, const Outcome& outcome) {
              worker.labels.size() > 1) {
     worker.labels.pop_back();
   }
+}
+
+bool is_load(OperationKind kind) {
+  return kind == OperationKind::load || kind == OperationKind::load_empty;
 }
 
 }  // namespace
@@ -34,6 +39,7 @@ bool changes_something(OperationKind kind) {
 
 void note_sent(Worker& worker, const EarlierCall& call, const std::string& label, bool writes_label) {
   worker.in_flight = call;
+  if (is_load(call.kind)) worker.in_flight->held_before = std::exchange(worker.touched, true);
   if (call.kind == OperationKind::pause) worker.paused_by_us = worker.pause_since_read = true;
   if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);
   if (writes_label) worker.labels.push_back(label);
@@ -44,6 +50,7 @@ void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome,
   if (writes_label) settle_labels(worker, outcome);
   const bool without_effect = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
   if (call.kind == OperationKind::pause && without_effect) worker.paused_by_us = call.held_before;
+  if (is_load(call.kind) && without_effect) worker.touched = call.held_before;
   if (call.kind == OperationKind::resume && outcome.ok()) worker.paused_by_us = false;
   if (call.kind == OperationKind::barrier && outcome.ok() && outcome.reading) worker.earlier.clear();
   if (outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
@@ -54,6 +61,8 @@ void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome,
 }
 
 void note_new_process(Worker& worker) {
+  worker.touched = std::any_of(worker.earlier.begin(), worker.earlier.end(),
+                               [](const EarlierCall& earlier) { return earlier.since_read && is_load(earlier.kind); });
   std::erase_if(worker.earlier, [](const EarlierCall& earlier) { return !earlier.since_read; });
 }
 

@@ -1,0 +1,94 @@
+// What the simulator found once workers were brought back between updates: each as short as it can be told.
+#include "weighlock/protocol/fixture_test.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using namespace std::chrono_literals;
+using K = OperationKind;
+
+class FoundBetweenUpdatesTest : public Fixture {
+ protected:
+  FoundBetweenUpdatesTest() { reconciles = true; }
+  void change(WorkerChange what, int worker) {
+    ChangeWorker event;
+    event.token = 50;
+    event.pair = "actor";
+    event.change = what;
+    event.worker.url = url(worker);
+    post(event);
+  }
+};
+
+// Where answers are believed no `loading:` is written, so the start label is still there.
+TEST_F(FoundBetweenUpdatesTest, worker_whose_load_failed_half_way_is_not_taken_for_whole_by_its_label) {
+  engine(0).dialect = DialectKind::vllm;
+  connect(1);
+  Policy policy;
+  policy.evidence = Evidence::acknowledged;
+  silence(0, K::load);
+  request(1, policy);
+  script(0, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
+  engine(0).loaded = "half of v1";
+  answer_silenced(0, failed(OutcomeKind::touched, "half of it"));
+  ASSERT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_TRUE(worker(0).touched);
+  flush();
+  EXPECT_TRUE(replayed().workers.at(url(0)).touched);
+  advance(60s);
+  EXPECT_EQ(engine(0).loaded, "/models/start");
+  EXPECT_EQ(count(0, K::load), 2);
+  EXPECT_FALSE(worker(0).touched);
+}
+
+TEST_F(FoundBetweenUpdatesTest, load_that_did_nothing_leaves_a_worker_as_whole_as_it_was) {
+  connect(1);
+  request(1);
+  silence(0, K::load);
+  request(2);
+  EXPECT_TRUE(worker(0).touched);
+  answer_silenced(0, failed(OutcomeKind::untouched, "400 no"));
+  EXPECT_FALSE(worker(0).touched);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+}
+
+TEST_F(FoundBetweenUpdatesTest, look_that_is_not_answered_ends_when_its_worker_is_let_go) {
+  connect(1);
+  request(1);
+  silence(0, K::read_state);
+  advance(12s);
+  ASSERT_TRUE(worker(0).watch.call);
+  const std::size_t before = cancels.size();
+  post(RemovePair{60, "actor"});
+  EXPECT_TRUE(state().workers.empty());
+  EXPECT_EQ(cancels.size(), before + 1);
+}
+
+TEST_F(FoundBetweenUpdatesTest, gateway_that_stops_is_not_held_up_by_a_join_that_a_removal_ends) {
+  connect(2);
+  request(1);
+  restart(1);
+  silence(1, K::load);
+  advance(60s);
+  ASSERT_EQ(state().pairs.at("actor").joins.size(), 1u);
+  post(Shutdown{});
+  EXPECT_FALSE(stopped);
+  post(RemovePair{60, "actor"});
+  EXPECT_TRUE(stopped);
+}
+
+TEST_F(FoundBetweenUpdatesTest, released_worker_that_nothing_can_bring_back_is_held_with_its_cause) {
+  sealed.reference_clean = false;
+  connect(1);
+  change(WorkerChange::quarantine, 0);
+  advance(10s);
+  ASSERT_TRUE(engine(0).paused);
+  change(WorkerChange::release, 0);
+  advance(10s);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(0).cause->code, CauseCode::no_last_good);
+  EXPECT_TRUE(engine(0).paused);
+}
+
+}  // namespace
+}  // namespace weighlock::protocol
