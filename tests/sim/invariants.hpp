@@ -71,6 +71,7 @@ class Invariants {
     std::int64_t baseline = kStartContent;  // what it held when it was registered
     bool loaded_by_us = false;              // since then
     bool paused_by_us = false;
+    bool let_go = false;   // abandoned, and released by its operator: theirs from then on
     bool excused = false;  // records about it were lost, and it was not loaded since
   };
   struct PairBook {

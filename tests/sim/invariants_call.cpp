@@ -56,7 +56,10 @@ void Invariants::check_call(const protocol::Call& call) {
   if (changes_engine(call.operation.kind)) check_intent(call);
   if (changes_weights(call.operation.kind)) check_load(call);
   if (call.operation.kind == OperationKind::resume) check_resume(call, book);
-  if (call.operation.kind == OperationKind::pause) book.paused_by_us = true;
+  if (call.operation.kind == OperationKind::pause) {
+    book.paused_by_us = true;
+    book.let_go = false;
+  }
   if (call.operation.kind == OperationKind::load) book.excused = false;
   if (changes_weights(call.operation.kind)) {
     book.loaded_by_us = true;
@@ -347,6 +350,15 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         if (operation != nullptr && operation->is_string()) {
           ++intents_[{record.update, key_of(record.worker, std::string_view(operation->get_string()))}];
         }
+        break;
+      }
+      case RecordKind::worker_changed: {
+        const auto worker = state().workers.find(record.worker);
+        const json::value* change = record.body.if_contains("change");
+        const bool released = change != nullptr && change->is_string() && change->get_string() == "release";
+        if (!released || (worker != state().workers.end() && !worker->second.pair.empty())) break;
+        books_[record.worker].let_go = true;
+        books_[record.worker].paused_by_us = false;
         break;
       }
       case RecordKind::save_intent:

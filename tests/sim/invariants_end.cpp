@@ -133,6 +133,8 @@ std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
   if (std::string why = unsettled_join(worker); !why.empty()) return why;
   if (std::string why = unsettled_watch(worker); !why.empty()) return why;
   const EngineTruth& real = truth(worker.url);
+  const auto book = books_.find(worker.url);
+  if (book != books_.end() && book->second.let_go) return "";
   if (!real.alive || !real.paused || real.foreign_paused || excused(worker.url)) return "";
   const bool named = worker.state == WorkerState::quarantined || worker.state == WorkerState::abandoned ||
                      worker.state == WorkerState::foreign;

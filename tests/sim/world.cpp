@@ -69,6 +69,13 @@ void World::fold(std::uint64_t value) {
 
 void World::post(protocol::EventBody event) {
   if (invariants_.stopped() || dying_) return;
+  const bool is_answer =
+      std::holds_alternative<protocol::CallEnded>(event) || std::holds_alternative<protocol::SaveEnded>(event);
+  if (is_answer && faults_.strikes(Fault::told_twice)) {
+    scheduler_.after(random_.between(0, 3'000), [this, event, life = life_] {
+      if (life == life_) post(event);
+    });
+  }
   fold(event.index());
   invariants_.before_event(event);
   if (trace_.on()) {

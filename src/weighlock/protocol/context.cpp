@@ -142,6 +142,7 @@ CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operat
 }
 
 void Context::give_up(Target& target) {
+  target.intended.clear();  // what was planned behind the call isn't any more
   if (!target.call) return;
   if (state_.adapter_calls.contains(*target.call)) return give_up_adapter_call(*this, target);
   Worker& worker = worker_of(target);

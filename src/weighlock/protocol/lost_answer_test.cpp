@@ -184,6 +184,21 @@ TEST_F(LostAnswerTest, step_behind_a_repeated_load_has_an_intent_of_its_own) {
   EXPECT_TRUE(std::any_of(earlier.begin(), earlier.end(), [&](const EarlierCall& one) { return one.call == call; }));
 }
 
+TEST_F(LostAnswerTest, label_of_the_way_back_has_an_intent_of_its_own) {
+  engine(0).dialect = DialectKind::vllm;
+  connect(1);
+  request(1);
+  silence(0, K::set_label);
+  const UpdateId second = request(2);  // the label of its version is planned behind this one
+  silence(0, K::set_label);
+  post(CancelUpdate{0, second});
+  ASSERT_TRUE(worker(0).in_flight && worker(0).in_flight->kind == K::set_label);
+  const CallId call = worker(0).in_flight->call;
+  const State next = replayed();
+  const auto& earlier = next.workers.at(url(0)).earlier;
+  EXPECT_TRUE(std::any_of(earlier.begin(), earlier.end(), [&](const EarlierCall& one) { return one.call == call; }));
+}
+
 TEST_F(LostAnswerTest, second_loss_is_unknown) {
   connect(2);
   script(0, K::load, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost), 2);

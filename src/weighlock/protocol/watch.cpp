@@ -54,8 +54,14 @@ Milliseconds period_of(Context& context, const Worker& worker) {
   return worker.watch.failures > 0 ? std::min<Milliseconds>(grown, limits::kIdleWatchPeriod) : limits::kIdleWatchPeriod;
 }
 
+// Looks at workers that serve are made together, once a second: a loop that wakes for each of a thousand costs more
+// than what it then does.
 void look_later(Context& context, Worker& worker) {
-  set_timer(context, worker, jittered(context.state().next_id, worker.url, period_of(context, worker)));
+  constexpr std::int64_t kTickMs = 1000;
+  Milliseconds after = jittered(context.state().next_id, worker.url, period_of(context, worker));
+  const bool is_seldom = after > Milliseconds(limits::kIdleWatchPeriod) / 2;
+  if (is_seldom) after += Milliseconds(kTickMs - 1 - (context.now() + after).ms % kTickMs);
+  set_timer(context, worker, after);
 }
 
 // Nothing is known of a worker that serves and was never asked what it is; its first update does that.
