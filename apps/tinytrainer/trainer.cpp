@@ -177,6 +177,9 @@ void Trainer::handle(std::size_t rank, HttpRequest request, Responder responder)
     reply(flask(200, {{"rank", rank}, {"world_size", size()}}));
   } else if (action == "POST /set_version") {
     reply(flask(200, {{"result", nullptr}, {"status", "success"}}));
+  } else if (action == "GET /get_version") {
+    ranks_[rank]->queued.emplace_back(number, responder);
+    answer_queued(rank);
   } else if (action == "POST /step") {
     auto body = parse_json(request.body.empty() ? "{}" : request.body, "request body");
     const std::int64_t count = body ? find_int(*body, "count").value_or(1) : 0;
@@ -230,6 +233,7 @@ bool Trainer::fails_at_once(std::size_t rank, std::uint64_t number, const RankFa
       responder.respond(status == 500 ? internal_error(fault.message) : flask(status, {{"error", fault.message}}));
       break;
     case RankFaultKind::hang:
+      ++ranks_[rank]->saving;  // its engine never comes out of it
       responder.hang();
       break;
     case RankFaultKind::reset:
@@ -261,6 +265,7 @@ void Trainer::save(std::size_t rank, std::uint64_t number, const HttpRequest& re
 
 void Trainer::enter(std::shared_ptr<Save> entry) {
   ranks_[entry->rank]->waiting.push_back(entry);
+  ++ranks_[entry->rank]->saving;
   if (settings_.collective_timeout.count() > 0) {
     loop_.after(settings_.collective_timeout, [this, token = std::weak_ptr(token_), entry] {
       if (token.expired() || entry->answered) return;
@@ -365,9 +370,23 @@ void Trainer::wrote(const std::shared_ptr<Collective>& collective, const std::sh
   start_collectives();
 }
 
+void Trainer::left_save(std::size_t rank) {
+  --ranks_[rank]->saving;
+  answer_queued(rank);
+}
+
+void Trainer::answer_queued(std::size_t rank) {
+  if (ranks_[rank]->saving > 0) return;
+  for (const auto& [number, responder] : std::exchange(ranks_[rank]->queued, {})) {
+    ranks_[rank]->log.end(number, loop_.now(), 200);
+    responder.respond(flask(200, {{"result", model_.step()}, {"status", "success"}}));
+  }
+}
+
 void Trainer::answer(const Save& entry, HttpResponse response) {
   ranks_[entry.rank]->log.end(entry.number, loop_.now(), response.status);
   entry.responder.respond(std::move(response));
+  left_save(entry.rank);
 }
 
 void Trainer::answer_saved(const Save& entry) {
@@ -378,6 +397,7 @@ void Trainer::answer_saved(const Save& entry) {
     } else {
       entry.responder.hang();
     }
+    left_save(entry.rank);
     return;
   }
   answer(entry, flask(200, {{"result", nullptr}, {"status", "success"}}));

@@ -70,7 +70,9 @@ class Trainer {
     int port = 0;
     RequestLog log;
     std::vector<RankFault> faults;
-    std::deque<std::shared_ptr<Save>> waiting;  // in the collective's first barrier
+    std::deque<std::shared_ptr<Save>> waiting;                // in the collective's first barrier
+    int saving = 0;                                           // saves that its engine isn't out of
+    std::vector<std::pair<std::uint64_t, Responder>> queued;  // what its engine does after them, by number in the log
   };
 
   Status listen(std::size_t rank);
@@ -86,6 +88,8 @@ class Trainer {
   void write_all(std::vector<std::shared_ptr<Save>> group);
   std::function<Status()> writer(const Save& entry, const std::shared_ptr<Collective>& collective) const;
   void wrote(const std::shared_ptr<Collective>& collective, const std::shared_ptr<Save>& entry, const Status& status);
+  void left_save(std::size_t rank);
+  void answer_queued(std::size_t rank);
   void answer(const Save& entry, HttpResponse response);
   void answer_saved(const Save& entry);
 

@@ -144,6 +144,19 @@ TEST_F(TrainerTest, without_a_timeout_the_others_wait_until_the_peer_comes) {
   EXPECT_TRUE(waiting.get().ok());
 }
 
+TEST_F(TrainerTest, what_the_engine_is_asked_during_a_save_is_answered_after_it) {
+  start();
+  EXPECT_EQ(call(trainer->port(0), "GET", "/get_version").status, 200);
+  auto first = save_later(0, "v1");
+  ASSERT_TRUE(waits(0));
+  auto asked = call_later(trainer->port(0), "GET", "/get_version");
+  EXPECT_EQ(call(trainer->port(1), "GET", "/get_version").status, 200) << "rank 1 is in no save";
+  EXPECT_EQ(asked.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  EXPECT_EQ(save_later(1, "v1").get().status, 200);
+  EXPECT_EQ(first.get().status, 200);
+  EXPECT_EQ(asked.get().status, 200);
+}
+
 TEST_F(TrainerTest, faults_outside_the_collective_end_as_they_say) {
   start();
   for (const auto& [word, ending] : {std::pair{"hang", Ending::timeout}, {"reset", Ending::reset}}) {

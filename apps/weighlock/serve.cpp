@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "keeper.hpp"
 #include "weighlock/core/error.hpp"
 #include "weighlock/core/limits.hpp"
 #include "weighlock/gateway/doorkeeper.hpp"
@@ -19,7 +20,8 @@
 namespace weighlock {
 namespace {
 
-constexpr int kExitUnclean = 1;  // an engine may have been left paused; the log names it
+constexpr Milliseconds kPortPatience{1000};  // for a gateway that was killed a moment ago
+constexpr int kExitUnclean = 1;              // an engine may have been left paused; the log names it
 
 }  // namespace
 
@@ -71,10 +73,11 @@ void tell_address(const std::string& host, int port) {
   std::fflush(stdout);
 }
 
-int fail(const Error& error) {
+// A parent is told apart a journal that can't be written now, and may be later.
+int fail(const Error& error, const Life& life) {
   log_error("{}", error.text());
   log_flush(Milliseconds(1000));
-  return info(error.code).exit_code;
+  return life.parent != 0 && error.code == ErrorCode::journal_failed ? kExitJournalFailed : info(error.code).exit_code;
 }
 
 [[noreturn]] void leave_at_once(std::string_view why) {
@@ -94,18 +97,24 @@ void leave_at_the_latest() {
 // The gateway from its first moment to its end: waits for its state directory if another process holds it.
 class Server {
  public:
-  Server(Loop& loop, const config::ServeOptions& options) : loop_(loop), options_(options) {}
+  Server(Loop& loop, const config::ServeOptions& options, const Life& life)
+      : loop_(loop), options_(options), life_(life), settings_(gateway_settings(options)) {
+    settings_.socket = life.socket;
+    settings_.holder = life.parent;
+  }
 
   int run() {
-    Result<std::unique_ptr<Gateway>> made = Gateway::make(loop_, gateway_settings(options_));
+    Result<std::unique_ptr<Gateway>> made = Gateway::make(loop_, settings_);
     loop_.on_signal([this](int number) { on_signal(number); });
+    life_.take_signals();
     const bool held = !made && made.error().code == ErrorCode::conflict;
-    if (Status done = held ? wait_for_state(made.error()) : take(std::move(made)); !done) return fail(done.error());
+    if (Status done = held ? wait_for_state(made.error()) : take(std::move(made)); !done)
+      return fail(done.error(), life_);
     loop_.run();
     if (exit_code_ == kExitUnclean) leave_at_once("stopped, not all of it in order");
     gateway_.reset();
     doorkeeper_.reset();
-    if (failure_) return fail(*failure_);
+    if (failure_) return fail(*failure_, life_);
     log_info("stopped");
     log_flush(Milliseconds(1000));
     return exit_code_;
@@ -117,12 +126,13 @@ class Server {
     gateway_ = *std::move(made);
     if (Status done = gateway_->listen(); !done) return done;
     log_info("listening on {}:{}", options_.host, gateway_->port());
-    tell_address(options_.host, gateway_->port());
+    if (!life_.address_told) tell_address(options_.host, gateway_->port());
+    life_.up();
     return {};
   }
 
   Status wait_for_state(Error held) {
-    doorkeeper_ = std::make_unique<Doorkeeper>(loop_, gateway_settings(options_), held);
+    doorkeeper_ = std::make_unique<Doorkeeper>(loop_, settings_, held);
     if (Status done = doorkeeper_->listen(); !done) return done;
     log_warn("answering 503 on {}:{} until the state directory is free, for {} s at most: {}", options_.host,
              doorkeeper_->port(), options_.init_timeout_s, held.text());
@@ -136,7 +146,9 @@ class Server {
   }
 
   void on_signal(int number) {
-    if (++signals_ > 1) leave_at_once(fmt::format("second signal {}: leaving at once", number));
+    // The parent has counted its own; a terminal or systemd tells both.
+    if (++signals_ > 1 && life_.parent != 0) return;
+    if (signals_ > 1) leave_at_once(fmt::format("second signal {}: leaving at once", number));
     leave_at_the_latest();
     if (!gateway_) return loop_.stop();
     log_info("signal {}: taking no more updates, bringing running ones to a safe state", number);
@@ -148,6 +160,8 @@ class Server {
 
   Loop& loop_;
   const config::ServeOptions& options_;
+  const Life& life_;
+  GatewaySettings settings_;
   std::unique_ptr<Doorkeeper> doorkeeper_;
   std::unique_ptr<Gateway> gateway_;
   std::optional<Error> failure_;
@@ -159,8 +173,14 @@ class Server {
 
 int run_serve(const config::ServeOptions& options) {
   log_init(level_of(options.log_level));
-  Loop loop;
-  return Server(loop, options).run();
+  const auto gateway = [&options](const Life& life) {
+    Loop loop;
+    return Server(loop, options, life).run();
+  };
+  if (options.no_restart) return gateway(Life{});
+  Result<int> socket = HttpServer::bind(options.host, options.port, kPortPatience);
+  if (!socket) return fail(socket.error(), Life{});
+  return keep_gateway(*socket, KeeperTimes{}, gateway);
 }
 
 }  // namespace weighlock

@@ -2,7 +2,7 @@
 """Measures our gateway beside AReaL's, in one run, alternating, and says whether the wanted figures hold.
 
     run.py                       everything; exits 1 when a wanted figure is missed
-    run.py --only update,watch   some of: update, load, saves, metadata, watch
+    run.py --only update,watch   some of: update, load, saves, metadata, watch, recovery, simulator
     run.py --smoke               ours alone, eight workers, no figures: that all of it still runs
 
 Medians over all repetitions; the spread is the lowest and highest. CPU is that of the gateway's process, in the kernel too.
@@ -186,8 +186,23 @@ def measure_watch(arguments):
                  gathered(runs, "requests_per_worker_10s"), [], None, False, "label and pause state")
 
 
+def measure_recovery(arguments):
+    for workers in (8,) if arguments.smoke else (10, 100, 1000):
+        took = [scenarios.recovery(arguments, workers) for _ in range(arguments.rounds)]
+        arguments.raw[f"recovery {workers}"] = took
+        yield Figure(f"recovery beyond the engines' own time, N = {workers}", "s", took, [], 5, False,
+                     "100 ms before the start, the barriers, the heals")
+
+
+def measure_simulator(arguments):
+    seeds = 20 if arguments.smoke else 1000
+    rates = [scenarios.simulated(arguments, seeds) for _ in range(arguments.rounds)]
+    arguments.raw["simulator"] = rates
+    yield Figure("simulator, one process", "seeds/s", rates, [], None, False, "the invariants, looked at after each step")
+
+
 MEASURES = {"update": measure_update, "load": measure_load, "saves": measure_saves, "metadata": measure_metadata,
-            "watch": measure_watch}
+            "watch": measure_watch, "recovery": measure_recovery, "simulator": measure_simulator}
 
 
 def arguments_of(command_line):

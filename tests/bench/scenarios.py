@@ -2,6 +2,8 @@
 import json
 import os
 import re
+import signal
+import subprocess
 import threading
 import time
 
@@ -134,3 +136,46 @@ def read_at_once(lab, readers):
         raise NotOk(f"{lab.gateway.name}: {readers - len(sizes)} of {readers} reads failed")
     cpu = lab.gateway.cpu() - before
     return {"cpu_s": cpu, "wall_s": time.monotonic() - began, "cpu_ms_per_mb": cpu * 1e3 / (sum(sizes) / 1e6)}
+
+
+def recovery(arguments, workers):
+    """Seconds from `kill -9` of the gateway, in the middle of the loads, until its next life has undone the update; without the
+    engines' own time: the load that ran, and the one that heals."""
+    fleet = {"infer": workers, "train": 1, "latency_ms": {"/update_weights_from_disk": LOAD_MS}}
+    with Lab(arguments, "ours", fleet) as lab:
+        lab.gateway.connect(lab.fleet.urls, lab.save_path, TRUSTING)
+        _, answer = lab.gateway.update(1)
+        if answer.get("status") != "ok":
+            raise NotOk(f"ours: the first update: {str(answer)[:500]}")
+        lab.fleet.ask("clear")
+        port = lab.gateway.http.port
+        status, text = Http(port, KEY).call("POST", "/v1/pairs/bench/updates", {"version": 2})
+        if status != 202:
+            raise NotOk(f"ours: the update to kill was answered {status}: {text[:300]}")
+        while lab.fleet.ask("statistics")["routes"].get("/update_weights_from_disk", {}).get("count", 0) < workers / 2:
+            time.sleep(0.005)
+        began = time.monotonic()
+        os.kill(lab.gateway.pid, signal.SIGKILL)
+        while True:
+            try:
+                if Http(port, timeout=10).call("GET", "/readyz")[0] == 200:
+                    break
+            except OSError:
+                pass
+            if time.monotonic() - began > 120:
+                raise NotOk("ours: no recovery within 120 s")
+            time.sleep(0.01)
+        took = time.monotonic() - began
+        if lab.fleet.ask("statistics")["still_paused"]:
+            raise NotOk("ours: workers are left paused after the recovery")
+        return took - 2 * LOAD_MS / 1e3
+
+
+def simulated(arguments, seeds):
+    """Seeds per second of the simulator, one process."""
+    began = time.monotonic()
+    done = subprocess.run([os.path.join(arguments.build, "sim"), "--seeds", f"1..{seeds}"], capture_output=True, text=True,
+                          check=False)
+    if done.returncode != 0:
+        raise NotOk(f"the simulator failed: {done.stdout[-500:]}{done.stderr[-500:]}")
+    return seeds / (time.monotonic() - began)

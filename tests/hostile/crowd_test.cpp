@@ -162,6 +162,7 @@ TEST_F(CrowdTest, places_taken_by_requests_are_told_as_such) {
   ASSERT_TRUE(said.has_value());
   EXPECT_TRUE(said->starts_with("HTTP/1.1 503")) << *said;
   EXPECT_NE(said->find("Connection: close"), std::string::npos) << *said;
+  EXPECT_NE(said->find("Retry-After: 1"), std::string::npos) << *said;
 }
 
 TEST_F(CrowdTest, headers_and_bodies_that_dribble_are_cut_off_with_408) {

@@ -130,7 +130,7 @@ class GatewayProcess:
         self.log_path = os.path.join(self.directory, "log")
         self.log = open(self.log_path, "wb")
         command = [os.path.join(BUILD, "weighlock"), "serve", "--host", "127.0.0.1", "--port", "0", "--state-dir", self.state,
-                   "--storage-roots", self.shared, "--log-level", "info", *arguments]
+                   "--storage-roots", self.shared, "--log-level", "info", "--no-restart", *arguments]
         self.child = subprocess.Popen(command, stdout=self.log, stderr=self.log,
             env={**os.environ, "WEIGHLOCK_ADMIN_API_KEY": KEY, **(env or {})})
 

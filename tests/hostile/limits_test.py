@@ -48,7 +48,7 @@ class LimitsTest(unittest.TestCase):
                 self.assertEqual(self.update("p", version).status, 202)
             before = self.gateway.records()
             refused = self.update("p", 99)
-            self.assertEqual(refused.status, 429, refused)
+            self.assertEqual((refused.status, refused.headers.get("retry-after")), (429, "1"), refused)
             self.assertEqual(self.gateway.records(), before)
 
     def test_updates_that_ended_are_forgotten_in_time(self):

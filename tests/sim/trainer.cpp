@@ -1,5 +1,6 @@
 #include "sim/trainer.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace weighlock::sim {
@@ -11,9 +12,25 @@ TrainerGroup::TrainerGroup(Random& random, Faults& faults, Scheduler& scheduler,
     : random_(random), faults_(faults), scheduler_(scheduler), store_(store), trace_(trace), post_(std::move(post)) {}
 
 void TrainerGroup::end(protocol::CallId call, SaveOutcomeKind kind, std::string text, std::int64_t after) {
-  scheduler_.after(after, [this, call, kind, text = std::move(text)] {
-    trace_.line("save {} ends: {} {}", call, static_cast<int>(kind), text);
-    post_(protocol::SaveEnded{call, kind, text});
+  scheduler_.after(after, [this, call, kind, text = std::move(text)] { ended(call, kind, text); });
+}
+
+void TrainerGroup::ended(protocol::CallId call, SaveOutcomeKind kind, const std::string& text) {
+  trace_.line("save {} ends: {} {}", call, static_cast<int>(kind), text);
+  running_.erase(call);
+  post_(protocol::SaveEnded{call, kind, text});
+  for (const protocol::AskTrainer& ask : std::exchange(asked_, {})) this->ask(ask);
+}
+
+void TrainerGroup::ask(const protocol::AskTrainer& effect) {
+  const bool busy =
+      std::any_of(running_.begin(), running_.end(), [&](const auto& one) { return one.second == effect.trainer; });
+  if (busy) {
+    asked_.push_back(effect);
+    return;
+  }
+  scheduler_.after(random_.between(1, 50), [this, call = effect.call] {
+    post_(protocol::SaveEnded{call, SaveOutcomeKind::unknown, "it has ended since"});
   });
 }
 
@@ -26,6 +43,7 @@ void TrainerGroup::hang(protocol::CallId call) {
 
 void TrainerGroup::save(const protocol::TriggerSave& effect, int ranks) {
   Collective& collective = collectives_[effect.directory];
+  running_[effect.call] = effect.trainer;
   const Mishap mishap = std::exchange(mishap_, Mishap::none);
   if (mishap == Mishap::not_sent || faults_.strikes(Fault::save_refuse)) {
     end(effect.call, SaveOutcomeKind::not_sent, "connection refused", random_.between(1, 50));
@@ -55,7 +73,7 @@ void TrainerGroup::save(const protocol::TriggerSave& effect, int ranks) {
     for (auto it = waiting.begin(); it != waiting.end(); ++it) {
       if (*it != call) continue;
       waiting.erase(it);
-      post_(protocol::SaveEnded{call, SaveOutcomeKind::failed, "the collective timed out"});
+      ended(call, SaveOutcomeKind::failed, "the collective timed out");
       return;
     }
   });

@@ -21,6 +21,8 @@ class TrainerGroup {
   void fail_next(Mishap mishap) { mishap_ = mishap; }
   // `ranks`: how many take part in one save (one, when only rank 0 is asked).
   void save(const protocol::TriggerSave& effect, int ranks);
+  // Answered once the rank is in no save.
+  void ask(const protocol::AskTrainer& effect);
 
  private:
   struct Collective {
@@ -31,6 +33,7 @@ class TrainerGroup {
   void end(protocol::CallId call, protocol::SaveOutcomeKind kind, std::string text, std::int64_t after);
   void complete(const std::string& directory, int ranks);
   void hang(protocol::CallId call);
+  void ended(protocol::CallId call, protocol::SaveOutcomeKind kind, const std::string& text);
 
   Random& random_;
   Faults& faults_;  // of its pair
@@ -39,7 +42,9 @@ class TrainerGroup {
   const Trace& trace_;
   Post post_;
   Mishap mishap_ = Mishap::none;
-  std::map<std::string, Collective> collectives_;  // by directory
+  std::map<std::string, Collective> collectives_;    // by directory
+  std::map<protocol::CallId, std::string> running_;  // saves that haven't ended, and whose they are
+  std::vector<protocol::AskTrainer> asked_;
 };
 
 }  // namespace weighlock::sim

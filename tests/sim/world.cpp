@@ -204,6 +204,8 @@ void World::perform(protocol::Effect effect) {
   if (const auto* call = std::get_if<protocol::Call>(&effect)) perform_call(*call, mishap);
   if (const auto* cancel = std::get_if<protocol::Cancel>(&effect)) network_.cancel(cancel->call);
   if (const auto* save = std::get_if<protocol::TriggerSave>(&effect)) perform_save(*save, mishap);
+  if (const auto* ask = std::get_if<protocol::AskTrainer>(&effect))
+    trainers_[scenario_.pair_of(ask->trainer)]->ask(*ask);
   if (const auto* prepare = std::get_if<protocol::Prepare>(&effect)) store_.prepare(*prepare);
   if (const auto* seal = std::get_if<protocol::Seal>(&effect)) store_.seal(*seal);
   if (const auto* digest = std::get_if<protocol::ComputeDigest>(&effect)) store_.digest(*digest);

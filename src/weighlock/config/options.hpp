@@ -29,6 +29,7 @@ struct ServeOptions {
   std::vector<std::string>
       worker_hosts;               // names, addresses and CIDRs; empty = any but link-local and metadata addresses
   std::string fence;              // program (absolute path) or http(s) URL; empty = none
+  bool no_restart = false;        // whoever started the gateway starts it again when it crashed
   bool compat = false;            // started in place of AReaL's Python gateway
   int compat_error_status = 200;  // HTTP status of a failed transfer in the compatible API: 200, or 400..599
   double reply_by_s = 280;        // the compatible API answers by then; below its client's 300

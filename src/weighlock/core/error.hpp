@@ -26,6 +26,10 @@ struct ErrorInfo {
 
 const ErrorInfo& info(ErrorCode code);
 
+// Of a gateway that can't record what it does any more (EX_SOFTWARE of sysexits.h). Its parent starts another one,
+// which asks the disk.
+inline constexpr int kExitJournalFailed = 70;
+
 // The code whose `type` is given, or `internal` for a word that this build doesn't know.
 ErrorCode error_code_from(std::string_view type);
 

@@ -52,7 +52,8 @@ inline constexpr auto kCallHardTimeout =
 // Protocol
 inline constexpr std::size_t kQueuedUpdatesMax =
     16;  // a trainer publishes one step at a time; more is a runaway client
-inline constexpr std::size_t kUpdatesRememberedMax = 256;  // ended updates kept per pair for history and idempotency
+inline constexpr std::size_t kUpdatesRememberedMax = 256;     // ended updates kept per pair for history and idempotency
+inline constexpr std::size_t kTargetsRememberedMax = 50'000;  // ... and their workers: about 60 MB
 // A quarantined worker that somebody continued is paused again within 2 s of it: a period, its jitter, and two calls.
 inline constexpr std::chrono::milliseconds kWatchPeriod = 1s;
 inline constexpr int kWatchJitterPermille = 100;                    // a thousand workers aren't looked at in one moment
@@ -83,7 +84,12 @@ inline constexpr std::size_t kEngineTextBytesMax = 2048;  // of an engine's or t
 
 // The process
 inline constexpr auto kStopBudget = 4s;  // from SIGTERM on engines are brought back; the process has left within 5 s
-inline constexpr auto kStopAtMost = 4700ms;        // then it ends, even if a disk holds a thread
+inline constexpr auto kStopAtMost = 4700ms;                        // then it ends, even if a disk holds a thread
+inline constexpr auto kStopEnforced = 4900ms;                      // then its parent kills it, even if it hangs
+inline constexpr std::chrono::milliseconds kRestartAfter = 100ms;  // a crashed gateway is started again; doubled up to
+inline constexpr std::chrono::milliseconds kRestartAfterMax = 10s;
+inline constexpr std::chrono::milliseconds kQuickDeath = 60s;  // who lived longer begins with the shortest pause again
+inline constexpr int kQuickDeathsTold = 5;                     // after so many in a row it is said in so many words
 inline constexpr auto kStateLockWait = 10s;        // `finish` waits for a gateway that leaves: twice its time
 inline constexpr auto kStateLockRetry = 100ms;     // how soon a freed state directory is noticed
 inline constexpr std::size_t kReplayBatch = 4096;  // records read at a time: a few MB

@@ -16,7 +16,6 @@ HttpResponse not_yet(const HttpRequest& request, const Error& held) {
   HttpResponse out = request.target.starts_with("/v1/")
                          ? problem_answer(Error{ErrorCode::shutting_down, text}, request.target)
                          : error_answer(503, text);
-  out.headers.push_back({"Retry-After", "1"});
   out.headers.push_back({"Connection", "close"});  // the next one asks the gateway itself
   return out;
 }
@@ -39,6 +38,7 @@ Status Doorkeeper::listen() {
   HttpServer::Settings settings;
   settings.host = settings_.host;
   settings.port = settings_.port;
+  settings.socket = settings_.socket;
   return server_.listen(settings);
 }
 

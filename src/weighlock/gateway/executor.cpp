@@ -17,8 +17,8 @@ namespace {
 
 using namespace protocol;
 
-constexpr Milliseconds kRecordsHeldMax{500};  // who watches /v1/events sees them this late at most
-constexpr int kExitJournalFailed = 70;        // EX_SOFTWARE of sysexits.h
+constexpr Milliseconds kTrainerAskedAgain{1000};  // one that doesn't answer is down, or starts
+constexpr Milliseconds kRecordsHeldMax{500};      // who watches /v1/events sees them this late at most
 
 void end_process(const Error& error) {
   log_error("the gateway ends, since it can't record what it does: {}", error.text());
@@ -95,9 +95,19 @@ void Executor::append(std::vector<Record> group, std::function<void()> durable) 
       [this, alive = std::weak_ptr(alive_), outcome, durable = std::move(durable)] {
         if (alive.expired()) return;
         if (!*outcome) return hooks_.journal_failed(outcome->error());
+        tell_space();
         durable();
         if (!alive.expired()) parts_.waiters.changed();
       });
+}
+
+void Executor::tell_space() {
+  const bool low = parts_.journal.space_low();
+  if (low && !space_told_)
+    log_error(
+        "the disk of the journal is full: what was put by for that is used to bring running updates to their end, and "
+        "new ones are refused until there is space");
+  space_told_ = low;
 }
 
 void Executor::records_held() {
@@ -160,6 +170,7 @@ void Executor::run(const TriggerSave& save) {
   HttpCallOptions options;
   options.deadline = limits::kCallHardTimeout;
   options.fresh_connection = true;  // a save is never repeated, so a connection that may be dying is not good enough
+  options.never_waits = true;       // a collective: no rank is out of it before all are in
   saves_[save.call] =
       parts_.http.send(url_of(save.trainer), make_save_request(save.directory), options,
                        [this, alive = std::weak_ptr(alive_), id = save.call](HttpResult result) {
@@ -167,6 +178,33 @@ void Executor::run(const TriggerSave& save) {
                          SaveOutcome outcome = classify_save(result);
                          post(SaveEnded{id, kind_of(outcome.kind), std::move(outcome.text), outcome.may_run});
                        });
+}
+
+void Executor::run(const AskTrainer& ask) {
+  HttpCallOptions options;
+  options.deadline = limits::kCallHardTimeout;
+  options.fresh_connection = true;
+  saves_[ask.call] = parts_.http.send(
+      url_of(ask.trainer), make_queue_request(), options,
+      [this, alive = std::weak_ptr(alive_), ask](HttpResult result) {
+        if (alive.expired() || saves_.erase(ask.call) == 0) return;
+        switch (classify_queue(result)) {
+          case QueueAnswer::passed:
+            return post(
+                SaveEnded{ask.call, SaveOutcomeKind::unknown, "its answer was lost; it has ended since", false});
+          case QueueAnswer::none:
+            parts_.loop.after(kTrainerAskedAgain, [this, alive, ask] {
+              if (!alive.expired()) run(ask);
+            });
+            return;
+          case QueueAnswer::not_known:
+            return log_warn(
+                "trainer {}: nothing tells whether a save that began before this start has ended (GET /get_version "
+                "isn't "
+                "answered as AReaL's workers do); the next one waits for two hours, or give the trainer another URL",
+                ask.trainer);
+        }
+      });
 }
 
 void Executor::in_pool(Pool& pool, std::function<void()> job, std::function<void()> done) {

@@ -67,6 +67,7 @@ class Executor final : public protocol::Ports {
   void run(const protocol::Call& call);
   void run(const protocol::Cancel& cancel);
   void run(const protocol::TriggerSave& save);
+  void run(const protocol::AskTrainer& ask);
   void run(const protocol::Prepare& prepare);
   void run(const protocol::Seal& seal);
   void run(const protocol::ComputeDigest& compute);
@@ -82,6 +83,7 @@ class Executor final : public protocol::Ports {
   void run(const protocol::Stopped& stopped);
 
   void begin(const protocol::Call& call);
+  void tell_space();
   std::string empty_checkpoint_for(const protocol::UpdateId& id) const;
   // Runs `job` on the pool, then `done` here, unless we are gone.
   void in_pool(Pool& pool, std::function<void()> job, std::function<void()> done);
@@ -98,6 +100,7 @@ class Executor final : public protocol::Ports {
   std::map<protocol::CallId, HttpClient::CallId> saves_;
   std::map<protocol::TimerId, Loop::TimerId> timers_;
   std::optional<Loop::TimerId> flush_;  // of records that are held
+  bool space_told_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

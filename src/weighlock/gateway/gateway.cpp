@@ -15,6 +15,7 @@
 #include "weighlock/io/file_system.hpp"
 #include "weighlock/journal/memory_journal.hpp"
 #include "weighlock/journal/sqlite_journal.hpp"
+#include "weighlock/net/socket.hpp"
 #include "weighlock/runtime/log.hpp"
 #include "weighlock/runtime/random.hpp"
 
@@ -38,16 +39,29 @@ protocol::Policy default_policy(const GatewaySettings& settings) {
   return out;
 }
 
-Result<std::unique_ptr<Journal>> open_journal(const std::string& state_dir) {
+Result<std::unique_ptr<Journal>> open_journal(const std::string& state_dir, int holder) {
   if (state_dir.empty()) return std::unique_ptr<Journal>(std::make_unique<MemoryJournal>());
   SqliteJournal::Settings settings;
   settings.directory = state_dir;
+  settings.holder = holder;
   Result<std::unique_ptr<SqliteJournal>> opened = SqliteJournal::open(std::move(settings));
   if (!opened) return std::move(opened).error();
   return std::unique_ptr<Journal>(*std::move(opened));
 }
 
 }  // namespace
+
+// Calls to workers at a time, as far as the limit of open files allows.
+std::size_t calls_at_most() {
+  const std::size_t descriptors = raise_descriptor_limit();
+  const DescriptorShares shares = descriptor_shares(descriptors);
+  if (shares.calls < limits::kWorkersPerPairMax)
+    log_warn(
+        "only {} files may be open, so at most {} workers are called at a time and the others wait; raise the limit "
+        "(ulimit -n, LimitNOFILE=) for fleets that are larger",
+        descriptors, shares.calls);
+  return shares.calls;
+}
 
 // Members in the order of dependence: each is destroyed before what it borrows.
 struct Gateway::Implementation {
@@ -61,7 +75,7 @@ struct Gateway::Implementation {
   GatewaySettings settings;
   std::unique_ptr<Journal> journal;
   Confinement confinement;
-  RealFileSystem files;
+  RealFileSystem real_files;
   VersionStorage storage;
   Epochs epochs;
   CredentialStore credentials;
@@ -92,8 +106,8 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       settings(std::move(s)),
       journal(std::move(j)),
       confinement(std::move(c)),
-      storage(files, "gateway-" + state.boot, confinement.storage_roots()),
-      epochs(files, confinement.storage_roots()),
+      storage(settings.files ? *settings.files : real_files, "gateway-" + state.boot, confinement.storage_roots()),
+      epochs(settings.files ? *settings.files : real_files, confinement.storage_roots()),
       credentials(settings.engine_credentials),
       journal_pool(loop, 1),
       storage_pool(loop, kStorageThreads),
@@ -101,7 +115,8 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       fence_pool(loop, 1),
       read_pool(loop, 1),
       body_pool(loop, 1),
-      http(loop, HttpClient::Settings{.name_may_be_at =
+      http(loop, HttpClient::Settings{.connections_max = calls_at_most(),
+                                      .name_may_be_at =
                                           [this](const std::string& name, const SocketAddress& address) {
                                             return confinement.may_be_called(name, address);
                                           }}),
@@ -193,8 +208,9 @@ Result<std::unique_ptr<Gateway>> Gateway::make(Loop& loop, GatewaySettings setti
                  "the admin API key is empty; give one by file, environment or descriptor"};
   Result<Confinement> confinement = Confinement::make(settings.worker_hosts, settings.storage_roots);
   if (!confinement) return std::move(confinement).error();
-  Result<std::unique_ptr<Journal>> journal = open_journal(settings.state_dir);
+  Result<std::unique_ptr<Journal>> journal = open_journal(settings.state_dir, settings.holder);
   if (!journal) return std::move(journal).error();
+  if (settings.around_journal) journal = settings.around_journal(*std::move(journal));
   Result<protocol::State> state =
       read_state(**journal, dialects(), random_hex(4), StartTime{loop.now(), unix_now_ms()});
   if (!state) return std::move(state).error();
@@ -219,6 +235,7 @@ Status Gateway::listen() {
   HttpServer::Settings settings;
   settings.host = self.settings.host;
   settings.port = self.settings.port;
+  settings.socket = self.settings.socket;
   settings.limits = self.settings.limits;
   if (Status done = self.server.listen(settings); !done) return done;
   if (protocol::needs_recovery(self.driver.state()))

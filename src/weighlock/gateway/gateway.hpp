@@ -14,6 +14,7 @@
 #include "weighlock/core/time.hpp"
 #include "weighlock/engines/conversation.hpp"
 #include "weighlock/gateway/leaving.hpp"
+#include "weighlock/io/file_system.hpp"
 #include "weighlock/journal/journal.hpp"
 #include "weighlock/net/server.hpp"
 #include "weighlock/runtime/loop.hpp"
@@ -23,6 +24,8 @@ namespace weighlock {
 struct GatewaySettings {
   std::string host = "127.0.0.1";  // an address
   int port = 0;                    // 0: any free one
+  int socket = -1;                 // HttpServer::bind's, if whoever started this process lends one
+  int holder = 0;                  // the process that others are told to end; 0: this one
   std::string admin_api_key;       // never empty
   std::string state_dir;           // "" = nothing is kept over a restart
   std::vector<std::string> storage_roots;
@@ -35,6 +38,9 @@ struct GatewaySettings {
   ServerLimits limits;  // tests set smaller ones
   // For tests; default: log and _exit(70).
   std::function<void(const Error&)> journal_failed;
+  // For tests: file calls and groups of records that fail. Default: the real ones. Borrowed; any thread.
+  FileSystem* files = nullptr;
+  std::function<std::unique_ptr<Journal>(std::unique_ptr<Journal>)> around_journal;
   // For tests: a mount that hangs. Default: credentials.hpp's.
   std::function<std::optional<std::string>(const std::string& path)> read_key_file;
 };

@@ -32,6 +32,18 @@ inline HttpResponse json_reply(int status, const json::value& body) {
   return HttpResponse{status, {{"Content-Type", "application/json"}}, json::serialize(body)};
 }
 
+// What becomes of a request to a peer: it is handled, refused with 500, lost before it was read, or done and its answer
+// lost.
+enum class RequestFate { handled, refused, lost, answer_lost };
+
+// True if the request isn't to be handled any more.
+inline bool struck(const std::function<RequestFate()>& fate, const Responder& answer) {
+  const RequestFate what = fate ? fate() : RequestFate::handled;
+  if (what == RequestFate::refused) answer.respond(json_reply(500, {{"error", "Internal server error: struck"}}));
+  if (what == RequestFate::lost || what == RequestFate::answer_lost) answer.reset();  // the first answer counts
+  return what == RequestFate::refused || what == RequestFate::lost;
+}
+
 // SGLang's control routes, as far as a disk update needs them. Members are touched on the loop only, but for the
 // atomics.
 class FakeEngine {
@@ -50,6 +62,7 @@ class FakeEngine {
   std::atomic<int> requests{0};
   std::atomic<bool> refuse_loads{false};
   std::string key;                      // that every route asks for; "" = none
+  std::function<RequestFate()> fate;    // asked of each request
   std::atomic<bool> hold_loads{false};  // answers only after `release`
   std::atomic<bool> hold_reads{false};  // never answers a read of its state
   std::atomic<bool> refuse_reads{false};
@@ -79,6 +92,7 @@ class FakeEngine {
   }
   void handle(const HttpRequest& request, const Responder& answer) {
     ++requests;
+    if (struck(fate, answer)) return;
     const bool let_in = key.empty() || std::any_of(request.headers.begin(), request.headers.end(), [&](const auto& h) {
                           return h.name == "Authorization" && h.value == "Bearer " + key;
                         });
@@ -136,6 +150,7 @@ class FakeTrainer {
   std::atomic<int> saves{0};
   std::atomic<bool> fail{false};
   std::atomic<bool> hold{false};
+  std::function<RequestFate()> fate;  // asked of each request
   void release() {
     hold = false;
     for (const auto& [directory, answer] : std::exchange(held_, {})) save(directory, answer);
@@ -143,6 +158,9 @@ class FakeTrainer {
 
  private:
   void handle(const HttpRequest& request, const Responder& answer) {
+    if (struck(fate, answer)) return;
+    if (request.target == "/get_version")
+      return answer.respond(json_reply(200, {{"result", 1}, {"status", "success"}}));
     if (request.target != "/save") return answer.respond(json_reply(404, {{"error", "no"}}));
     ++saves;
     if (fail) return answer.respond(json_reply(500, {{"error", "Internal server error: CUDA out of memory"}}));

@@ -34,6 +34,12 @@ class Journal {
   virtual Result<std::vector<JournalEntry>> read(std::int64_t from, std::size_t limit) = 0;
   // 0 = empty. Never blocks on the disk.
   virtual std::int64_t last_number() const = 0;
+
+  // True once the disk was full: what was put by for that is being used to bring running work to its end, and new work
+  // is to be refused. Never blocks.
+  virtual bool space_low() const { return false; }
+  // Puts space by again if there is some, and tells whether there is. Blocks.
+  virtual bool restore_space() { return true; }
 };
 
 }  // namespace weighlock

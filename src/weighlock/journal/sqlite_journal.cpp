@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -36,6 +37,7 @@ struct SqliteJournal::Implementation {
   std::string last_hash = std::string(kJournalHashBytes, '\0');
   bool failed = false;
   bool reserve = false;
+  std::atomic<bool> space_low{false};
 
   ~Implementation() {
     insert.reset();
@@ -68,6 +70,8 @@ struct SqliteJournal::Implementation {
 
 namespace {
 
+constexpr std::size_t kHolderBytes = 16;  // of the lock file: a process id and blanks
+
 std::string_view column(sqlite3_stmt* row, int index) {
   const void* bytes = sqlite3_column_blob(row, index);
   return {static_cast<const char*>(bytes), bytes ? static_cast<std::size_t>(sqlite3_column_bytes(row, index)) : 0};
@@ -91,15 +95,17 @@ Status SqliteJournal::Implementation::take_lock() {
   lock = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock < 0) return error(ErrorCode::journal_failed, fmt::format("can't open '{}': {}", name, std::strerror(errno)));
   if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    char holder[32] = {};
-    const ssize_t got = pread(lock, holder, sizeof holder - 1, 0);
+    char holder[kHolderBytes + 1] = {};
+    const ssize_t got = pread(lock, holder, kHolderBytes, 0);
+    for (char* end = holder + std::max<ssize_t>(got, 0); end > holder && end[-1] == ' ';) *--end = '\0';
     return error(
         ErrorCode::conflict,
         fmt::format("it is in use by process {}; give this gateway a state directory of its own, or end that one",
                     got > 0 ? holder : "(unknown)"));
   }
-  const std::string own = std::to_string(getpid());
-  if (ftruncate(lock, 0) != 0 || pwrite(lock, own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
+  // Always of one length and written in place, so that a full disk keeps nobody from starting.
+  const std::string own = fmt::format("{:<{}}", settings.holder > 0 ? settings.holder : getpid(), kHolderBytes);
+  if (pwrite(lock, own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
     return error(ErrorCode::journal_failed, fmt::format("can't write '{}': {}", name, std::strerror(errno)));
   return {};
 }
@@ -210,16 +216,18 @@ Status SqliteJournal::Implementation::verify() {
 void SqliteJournal::Implementation::make_reserve() {
   const std::string name = path("journal.reserve");
   const int file = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file < 0) return;
-  // Without it the gateway still works; it only has nothing to give up on a full disk.
-  reserve = posix_fallocate(file, 0, static_cast<off_t>(settings.reserve_bytes)) == 0;
-  close(file);
+  const int failure = file < 0 ? errno : posix_fallocate(file, 0, static_cast<off_t>(settings.reserve_bytes));
+  if (file >= 0) close(file);
+  reserve = failure == 0;
+  // Where it fails for another reason the gateway still works; it only has nothing to give up on a full disk.
+  space_low = failure == ENOSPC || failure == EDQUOT;
   if (!reserve) unlink(name.c_str());
 }
 
 bool SqliteJournal::Implementation::give_up_reserve() {
   if (!reserve) return false;
   reserve = false;
+  space_low = true;
   return unlink(path("journal.reserve").c_str()) == 0;
 }
 
@@ -307,6 +315,16 @@ Result<std::vector<JournalEntry>> SqliteJournal::read(std::int64_t from, std::si
   sqlite3_reset(row);
   if (step != SQLITE_DONE) return failure;
   return out;
+}
+
+bool SqliteJournal::space_low() const {
+  return implementation_->space_low;
+}
+
+bool SqliteJournal::restore_space() {
+  const std::lock_guard lock(implementation_->mutex);
+  if (implementation_->space_low) implementation_->make_reserve();
+  return !implementation_->space_low;
 }
 
 std::int64_t SqliteJournal::last_number() const {

@@ -14,6 +14,7 @@ class SqliteJournal : public Journal {
   struct Settings {
     std::string directory;                          // made (0700) if it isn't there
     std::uint64_t reserve_bytes = 8 * 1024 * 1024;  // an update of a thousand workers writes about 4 MB of records
+    int holder = 0;                                 // the process to name to who comes second; 0: this one
     int pages_max = 0;                              // 0 = no limit; tests make the disk full with it
   };
 
@@ -25,6 +26,8 @@ class SqliteJournal : public Journal {
   Status append(std::vector<protocol::Record> group, std::int64_t wall_ms) override;
   Result<std::vector<JournalEntry>> read(std::int64_t from, std::size_t limit) override;
   std::int64_t last_number() const override;
+  bool space_low() const override;
+  bool restore_space() override;
 
  private:
   struct Implementation;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "weighlock/net/dns.hpp"
 #include "weighlock/net/http_text.hpp"
 #include "weighlock/net/tls.hpp"
+#include "weighlock/runtime/log.hpp"
 
 namespace weighlock {
 
@@ -38,6 +40,7 @@ struct Call {
   int tries = 0;
   bool resolved = false;
   bool connected = false;
+  bool counted = false;  // has one of Settings::connections_max
 };
 
 std::string seconds(Milliseconds time) {
@@ -60,6 +63,11 @@ struct HttpClient::Implementation {
   std::unordered_map<std::string, std::vector<Idle>> idle;  // the sweep forgets peers that have none
   std::optional<Loop::TimerId> sweep;  // of idle ones that were kept long enough; a timer for each would cost more
   CallId next_id = 1;
+  std::size_t used = 0;        // connections of calls
+  std::size_t kept_count = 0;  // all of `idle`
+  std::deque<CallId> waiting;  // for a connection
+  bool wakes = false;          // ... and the first is to be looked at
+  bool wait_told = false;
   // Posted work looks here whether the client is still there.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
 
@@ -75,13 +83,69 @@ struct HttpClient::Implementation {
     if (call == nullptr) return;
     if (!call->options.fresh_connection) {
       if (ConnectionPointer kept = take_idle(call->key, call->options.idle_at_most)) {
+        count(*call);
         call->reused = true;
         call->resolved = call->connected = true;
         call->connection = std::move(kept);
         return exchange(id, *call);
       }
     }
+    if (!call->options.never_waits && (!waiting.empty() || !make_room())) return wait(id);
+    count(*call);
     open(id, *call);
+  }
+
+  // --- no more than connections_max
+
+  void count(Call& call) {
+    call.counted = true;
+    ++used;
+  }
+  bool full() const { return used + kept_count >= settings.connections_max; }
+
+  // Closes the connection that was kept for longest, if that is what it takes.
+  bool make_room() {
+    if (!full()) return true;
+    auto oldest = idle.end();
+    for (auto it = idle.begin(); it != idle.end(); ++it) {
+      if (it->second.empty()) continue;
+      if (oldest == idle.end() || it->second.front().since < oldest->second.front().since) oldest = it;
+    }
+    if (oldest == idle.end()) return false;
+    oldest->second.erase(oldest->second.begin());
+    --kept_count;
+    return !full();
+  }
+
+  void wait(CallId id) {
+    if (!wait_told)
+      log_warn(
+          "calls to workers wait for each other: {} connections are open, the most that the limit of open files "
+          "allows; raise it (ulimit -n, LimitNOFILE=) for updates in less time",
+          used);
+    wait_told = true;
+    waiting.push_back(id);
+  }
+
+  // A connection of a call is free, or gone.
+  void release(const Call& call) {
+    if (!call.counted) return;
+    --used;
+    if (waiting.empty() || wakes) return;
+    wakes = true;
+    loop.post([this, alive = alive] {
+      if (!*alive) return;
+      wakes = false;
+      for (std::deque<CallId> looked_at = std::exchange(waiting, {}); !looked_at.empty(); looked_at.pop_front()) {
+        if (find(looked_at.front()) == nullptr) continue;  // cancelled
+        if (full() && kept_count == 0) {
+          waiting.insert(waiting.end(), looked_at.begin(), looked_at.end());
+          return;
+        }
+        start(looked_at.front());
+        if (!*alive) return;  // its owner heard of a failure, and ended the client
+      }
+    });
   }
 
   void open(CallId id, Call& call) {
@@ -157,7 +221,9 @@ struct HttpClient::Implementation {
     const std::string limit = seconds(call.options.deadline);
     const bool sent = call.sent_before || (call.connection != nullptr && call.connection->sent_any());
     std::string text;
-    if (!call.resolved) {
+    if (!call.counted) {
+      text = fmt::format("no connection was free within {}; raise the limit of open files (ulimit -n)", limit);
+    } else if (!call.resolved) {
       text = fmt::format("host name '{}' not resolved within {}", call.peer.host, limit);
     } else if (!call.connected) {
       text = fmt::format("no connection within {}", limit);
@@ -175,6 +241,7 @@ struct HttpClient::Implementation {
     Call& call = found.mapped();
     if (call.deadline) loop.cancel(*call.deadline);
     if (call.connection != nullptr) call.connection->abandon();
+    release(call);
     call.done(std::move(result));
   }
 
@@ -184,6 +251,7 @@ struct HttpClient::Implementation {
     Call& call = found.mapped();
     if (call.deadline) loop.cancel(*call.deadline);
     loop.post([done = std::move(call.done), error = cancelled(call)] { done(error); });
+    release(call);
   }
 
   static TransportError cancelled(Call& call) {
@@ -201,6 +269,7 @@ struct HttpClient::Implementation {
     ClientConnection* const raw = connection.get();
     raw->when_unusable([this, key, raw] { drop_idle(key, raw); });
     kept.push_back({std::move(connection), loop.now()});
+    ++kept_count;
     if (!sweep) sweep_later();
   }
 
@@ -210,7 +279,7 @@ struct HttpClient::Implementation {
       sweep.reset();
       const Instant now = loop.now();
       for (auto& [key, kept] : idle)
-        std::erase_if(kept, [&](const Idle& one) { return now - one.since >= settings.idle_keep; });
+        kept_count -= std::erase_if(kept, [&](const Idle& one) { return now - one.since >= settings.idle_keep; });
       std::erase_if(idle, [](const auto& entry) { return entry.second.empty(); });
       if (!idle.empty()) sweep_later();
     });
@@ -223,6 +292,7 @@ struct HttpClient::Implementation {
                                     [&](const Idle& kept) { return kept.connection.get() == connection; });
     if (found == entry->second.end()) return;
     entry->second.erase(found);
+    --kept_count;
   }
 
   // The latest used one that is still good, or null.
@@ -233,6 +303,7 @@ struct HttpClient::Implementation {
       if (idle_at_most && loop.now() - entry->second.back().since > *idle_at_most) return nullptr;  // others are older
       Idle last = std::move(entry->second.back());
       entry->second.pop_back();
+      --kept_count;
       if (last.connection->reusable()) good = std::move(last.connection);
     }
     return good;
@@ -241,6 +312,7 @@ struct HttpClient::Implementation {
   void close_all() {
     if (sweep) loop.cancel(*sweep);
     idle.clear();
+    kept_count = 0;
     auto pending = std::exchange(calls, {});
     for (auto& entry : pending) {
       Call& call = entry.second;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,7 +30,8 @@ struct HttpCallOptions {
                                   // connection that turns out closed before any answer byte is retried once on a fresh
                                   // one for GET, or if no byte was sent; otherwise it is reported as reset.
   std::optional<Milliseconds> idle_at_most =
-      std::nullopt;  // nor one that was idle for longer: its peer may be closing it
+      std::nullopt;          // nor one that was idle for longer: its peer may be closing it
+  bool never_waits = false;  // beyond Settings::connections_max, too: for calls that only end together
 };
 
 class HttpClient {
@@ -39,6 +41,9 @@ class HttpClient {
     bool verify_peer = true;       // https
     Milliseconds idle_keep{4000};  // uvicorn closes idle connections after 5 s: ours go before
     Milliseconds connect_timeout{limits::kConnectTimeout};
+    // Open at a time, kept ones included; further calls wait for one, in their order, while their deadlines run. See
+    // `descriptor_shares` (socket.hpp).
+    std::size_t connections_max = std::numeric_limits<std::size_t>::max();
     std::string name_servers = {};  // "10.0.0.1:53,..."; "" = the system's
     // Asked of each address that a name has, before a connection is made; unset = all are good. Not asked of hosts that
     // are given as digits: who gave them has checked them.

@@ -1,13 +1,17 @@
 #include "weighlock/net/server.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <unordered_map>
 
 #include "weighlock/core/check.hpp"
@@ -21,6 +25,7 @@ namespace {
 
 constexpr int kAcceptsPerTurn = 64;        // then other sockets get their turn
 constexpr std::size_t kRefusalsMax = 256;  // connections beyond the limit that are told so; the rest is reset
+constexpr Milliseconds kBindAgain{10};
 constexpr Milliseconds kAcceptPause{100};  // out of descriptors: some get free, or not
 
 int bound_port(int socket) {
@@ -31,6 +36,12 @@ int bound_port(int socket) {
                                     : ntohs(reinterpret_cast<sockaddr_in*>(&bound.storage)->sin_port);
 }
 
+// For `errno` as the step left it.
+Error cannot_listen(const std::string& host, int port, const char* step) {
+  return Error{ErrorCode::internal,
+               fmt::format("cannot listen on '{}:{}': {}: {}", host, port, step, std::strerror(errno))};
+}
+
 }  // namespace
 
 struct HttpServer::Implementation {
@@ -38,6 +49,7 @@ struct HttpServer::Implementation {
   std::unordered_map<ServerConnection*, std::shared_ptr<ServerConnection>> connections;
   std::unique_ptr<Watch> listening;
   std::optional<Loop::TimerId> pause;
+  std::size_t refusals_max = kRefusalsMax;
   int port = 0;
 
   Implementation(Loop& loop, Handler handler)
@@ -73,7 +85,7 @@ struct HttpServer::Implementation {
 
   void admit(int socket) {
     set_no_delay(socket);
-    if (connections.size() >= shared.limits.connections + kRefusalsMax) {
+    if (connections.size() >= shared.limits.connections + refusals_max) {
       reset_on_close(socket);
       ::close(socket);
       return;
@@ -90,12 +102,13 @@ struct HttpServer::Implementation {
     }
   }
 
-  // Half of the descriptors are for calls to workers, the journal and files.
   void take_limits(const ServerLimits& limits) {
     shared.limits = limits;
     const std::size_t descriptors = raise_descriptor_limit();
-    if (descriptors / 2 >= limits.connections) return;
-    shared.limits.connections = descriptors / 2;
+    const DescriptorShares shares = descriptor_shares(descriptors);
+    refusals_max = std::min(refusals_max, shares.refused_clients);
+    if (shares.clients >= limits.connections) return;
+    shared.limits.connections = shares.clients;
     log_info("at most {} connections at a time, since {} files may be open; raise the limit of open files for more",
              shared.limits.connections, descriptors);
   }
@@ -123,29 +136,46 @@ HttpServer::~HttpServer() {
   close();
 }
 
-Status HttpServer::listen(const Settings& settings) {
-  WEIGHLOCK_CHECK(implementation_->listening == nullptr, "a server listens once");
-  const std::string where = fmt::format("{}:{}", settings.host, settings.port);
-  const auto address = numeric_address(settings.host, settings.port);
+Result<int> HttpServer::bind(const std::string& host, int port, Milliseconds patience) {
+  const auto address = numeric_address(host, port);
   if (!address) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("cannot listen on '{}': the host is not an IP address; use 0.0.0.0 or :: for all", where)};
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("cannot listen on '{}:{}': the host is not an IP address; use 0.0.0.0 or :: for all", host, port)};
   }
-  const auto failed = [&where](const char* step, int socket) {
-    const int why = errno;
-    if (socket >= 0) ::close(socket);
-    return Error{ErrorCode::internal, fmt::format("cannot listen on '{}': {}: {}", where, step, std::strerror(why))};
-  };
   const int socket = open_socket(address->family());
-  if (socket < 0) return failed("socket", socket);
+  if (socket < 0) return cannot_listen(host, port, "socket");
   const int on = 1;
   // Connections of an earlier process in TIME_WAIT don't keep a new one from its port.
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(socket, address->get(), address->size) != 0) return failed("bind", socket);
-  if (::listen(socket, limits::kListenBacklog) != 0) return failed("listen", socket);
+  const auto give_up_at = std::chrono::steady_clock::now() + patience;
+  while (::bind(socket, address->get(), address->size) != 0) {
+    if (errno == EADDRINUSE && std::chrono::steady_clock::now() < give_up_at) {
+      std::this_thread::sleep_for(kBindAgain);
+      continue;
+    }
+    Error failure = cannot_listen(host, port, "bind");
+    ::close(socket);
+    return failure;
+  }
+  return socket;
+}
+
+Status HttpServer::listen(const Settings& settings) {
+  WEIGHLOCK_CHECK(implementation_->listening == nullptr, "a server listens once");
+  const bool lent = settings.socket >= 0;
+  Result<int> bound =
+      lent ? Result<int>(::fcntl(settings.socket, F_DUPFD_CLOEXEC, 0)) : bind(settings.host, settings.port);
+  if (!bound) return std::move(bound).error();
+  if (*bound < 0) return cannot_listen(settings.host, settings.port, "dup");
+  if (::listen(*bound, limits::kListenBacklog) != 0) {
+    Error failure = cannot_listen(settings.host, settings.port, "listen");
+    ::close(*bound);
+    return failure;
+  }
   implementation_->take_limits(settings.limits);
-  implementation_->port = bound_port(socket);
-  implementation_->listening = std::make_unique<Watch>(implementation_->shared.loop, socket);
+  implementation_->port = bound_port(*bound);
+  implementation_->listening = std::make_unique<Watch>(implementation_->shared.loop, *bound);
   implementation_->arm_accept();
   return {};
 }
@@ -154,6 +184,8 @@ int HttpServer::port() const {
   return implementation_->port;
 }
 void HttpServer::stop_accepting() {
+  // Reaches every copy of a lent socket; closing this one wouldn't.
+  if (implementation_->listening) ::shutdown(implementation_->listening->descriptor(), SHUT_RD);
   implementation_->stop_accepting();
 }
 

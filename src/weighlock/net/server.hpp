@@ -72,6 +72,7 @@ class HttpServer {
   struct Settings {
     std::string host = "127.0.0.1";  // an address, not a name
     int port = 0;                    // 0: any free one
+    int socket = -1;  // one that `bind` made, of whoever lends it: it stays open, and keeps its queue, when this goes
     ServerLimits limits = {};
   };
   using Handler = std::function<void(HttpRequest, Responder)>;
@@ -81,12 +82,16 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // Binds and accepts. `port()` is the real one afterwards.
+  // A socket for Settings::socket that nobody can connect to yet; the caller's to close. A port in use is tried for again
+  // until `patience` is over: a process that was killed holds it until its last thread is gone. Blocks.
+  static Result<int> bind(const std::string& host, int port, Milliseconds patience = Milliseconds{0});
+  // Binds, unless a socket is lent, and accepts. `port()` is the real one afterwards.
   Status listen(const Settings& settings);
   int port() const;
-  // Stops accepting and closes the listening socket; open connections go on.
+  // For good: who connects from now on is refused, also where the socket is lent. Open connections go on.
   void stop_accepting();
-  // Closes every connection (by reset if `abruptly`), too.
+  // Closes the listening socket and every connection (by reset if `abruptly`). A lent socket goes on taking connections
+  // into its queue, for the next server.
   void close(bool abruptly = false);
 
   struct Implementation;

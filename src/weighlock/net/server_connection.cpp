@@ -162,7 +162,9 @@ void ServerConnection::refuse(int status, std::string detail) {
   keep_alive_ = false;
   answer_ended_ = true;
   in_.clear();
-  send(answer_text(problem(status, detail), {.keep_alive = false}));
+  HttpResponse refusal = problem(status, detail);
+  if (status == 503) refusal.headers.push_back({"Retry-After", "1"});  // places get free as requests are answered
+  send(answer_text(refusal, {.keep_alive = false}));
 }
 
 // Time

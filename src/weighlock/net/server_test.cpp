@@ -520,6 +520,38 @@ TEST_F(HttpServerTest, connections_wait_while_the_loop_is_busy) {
   for (const RawSocket& socket : waiting) EXPECT_EQ(200, status_of(socket.read_to_end()));
 }
 
+TEST_F(HttpServerTest, who_comes_between_two_servers_on_a_lent_socket_waits_for_the_second) {
+  const Result<int> lent = HttpServer::bind("127.0.0.1", 0);
+  ASSERT_TRUE(lent) << lent.error().text();
+  HttpServer::Settings settings;
+  settings.socket = *lent;
+  const auto made = [&](const char* name) {
+    auto server = std::make_unique<HttpServer>(loop_, [name](const HttpRequest&, const Responder& responder) {
+      responder.respond({200, {}, name});
+    });
+    EXPECT_TRUE(server->listen(settings));
+    return server;
+  };
+  const std::string request = "GET / HTTP/1.1\r\nConnection: close\r\n" + kHost + "\r\n";
+  std::unique_ptr<HttpServer> server;
+  on_loop([&] { server = made("first"); });
+  const int port = server->port();
+  EXPECT_TRUE(contains(answer_to(port, request), "first"));
+  on_loop([&] { server.reset(); });
+  const RawSocket between = RawSocket::connect_to(port);
+  between.send(request);
+  on_loop([&] { server = made("second"); });
+  EXPECT_EQ(server->port(), port);
+  EXPECT_TRUE(contains(between.read_to_end(), "second"));
+  on_loop([&] { server->stop_accepting(); });  // for good: nobody is left in a queue that no one serves
+  const RawSocket late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto address = numeric_address("127.0.0.1", port);
+  EXPECT_EQ(-1, ::connect(late.descriptor(), address->get(), address->size));
+  EXPECT_EQ(ECONNREFUSED, errno);
+  on_loop([&] { server.reset(); });
+  ::close(*lent);
+}
+
 TEST_F(HttpServerTest, port_in_use_and_a_host_name_are_errors_that_name_it) {
   const RawListener taken;
   on_loop([&] {

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace weighlock {
@@ -50,6 +51,13 @@ std::size_t raise_descriptor_limit() {
   const rlimit raised{limit.rlim_max, limit.rlim_max};
   if (limit.rlim_cur < limit.rlim_max && ::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
   return static_cast<std::size_t>(limit.rlim_cur);
+}
+
+DescriptorShares descriptor_shares(std::size_t limit) {
+  constexpr std::size_t kKept = 48;      // a gateway has 30 open when nobody calls
+  constexpr std::size_t kCallsMin = 16;  // with fewer nothing is done in time
+  const std::size_t rest = limit / 2 > kKept ? limit / 2 - kKept : 0;
+  return DescriptorShares{limit * 7 / 16, limit / 16, std::max(rest, kCallsMin)};
 }
 
 void set_no_delay(int socket) {

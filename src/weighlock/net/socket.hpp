@@ -24,6 +24,14 @@ std::optional<SocketAddress> numeric_address(const std::string& host, int port);
 int open_socket(int family);
 // Raises the process' soft limit of open files to the hard one, as far as it may, and returns what holds then.
 std::size_t raise_descriptor_limit();
+// Who may open how many files, when `limit` may be open in all: half are for the clients' connections, some are kept
+// for journal, storage, names and pools, the rest is for calls to workers.
+struct DescriptorShares {
+  std::size_t clients = 0;
+  std::size_t refused_clients = 0;  // beyond those, to be told so
+  std::size_t calls = 0;
+};
+DescriptorShares descriptor_shares(std::size_t limit);
 void set_no_delay(int socket);
 // The close that follows sends RST and drops what wasn't delivered.
 void reset_on_close(int socket);

@@ -19,8 +19,9 @@ bool depends_on_records(const Effect& effect) {
   }
   return !std::holds_alternative<StartTimer>(effect) && !std::holds_alternative<CancelTimer>(effect) &&
          !std::holds_alternative<Cancel>(effect) && !std::holds_alternative<ComputeDigest>(effect) &&
-         !std::holds_alternative<ClaimEpoch>(effect) && !std::holds_alternative<LookEpoch>(effect) &&
-         !std::holds_alternative<MarkLatest>(effect) && !std::holds_alternative<Seal>(effect);
+         !std::holds_alternative<AskTrainer>(effect) && !std::holds_alternative<ClaimEpoch>(effect) &&
+         !std::holds_alternative<LookEpoch>(effect) && !std::holds_alternative<MarkLatest>(effect) &&
+         !std::holds_alternative<Seal>(effect);
 }
 
 }  // namespace

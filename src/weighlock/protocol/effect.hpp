@@ -40,6 +40,13 @@ struct TriggerSave {
   UpdateId update;
 };
 
+// Whether the rank has come out of a save that an earlier process asked it for: a call that its queue answers after
+// what came before. Answered by SaveEnded for `call` once it has, however late; never by one that can't tell.
+struct AskTrainer {
+  CallId call = 0;
+  std::string trainer;
+};
+
 // Free space, attempt record, directory. Answered by Prepared.
 struct Prepare {
   UpdateId update;
@@ -148,7 +155,7 @@ struct Stopped {};
 
 using Effect =
     std::variant<Append, Call, Cancel, TriggerSave, Prepare, Seal, ComputeDigest, Discard, MarkLatest, StartTimer,
-                 CancelTimer, Fence, Reply, UpdateEnded, AwaitDurable, Stopped, ClaimEpoch, LookEpoch>;
+                 CancelTimer, Fence, Reply, UpdateEnded, AwaitDurable, Stopped, ClaimEpoch, LookEpoch, AskTrainer>;
 using Effects = std::vector<Effect>;
 
 }  // namespace weighlock::protocol

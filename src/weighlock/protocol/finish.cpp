@@ -83,9 +83,17 @@ void finish_restoring(Context& context, Update& update) {
 }  // namespace
 
 void forget_oldest(State& state, std::deque<UpdateId>& ended) {
-  while (ended.size() > limits::kUpdatesRememberedMax) {
+  constexpr std::size_t kAlwaysKept = 2;  // of however large a fleet
+  std::size_t workers = 0;
+  for (const UpdateId& id : ended) {
+    const auto it = state.updates.find(id);
+    if (it != state.updates.end()) workers += it->second.targets.size();
+  }
+  while (ended.size() > limits::kUpdatesRememberedMax ||
+         (workers > limits::kTargetsRememberedMax && ended.size() > kAlwaysKept)) {
     const auto it = state.updates.find(ended.front());
     if (it != state.updates.end()) {
+      workers -= it->second.targets.size();
       const auto pair = state.pairs.find(it->second.pair);
       if (pair != state.pairs.end())
         std::erase_if(pair->second.keys, [&](const auto& e) { return e.second == ended.front(); });

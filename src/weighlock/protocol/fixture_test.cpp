@@ -205,6 +205,10 @@ void Fixture::perform(Effect effect) {
     SaveEnded answer = it == save_answers.end() ? SaveEnded{0, SaveOutcomeKind::ok, ""} : it->second;
     answer.call = save->call;
     pending_.push_back(answer);
+  } else if (auto* ask = std::get_if<AskTrainer>(&effect)) {
+    asked_trainers.push_back(*ask);
+    if (std::find(silent_trainers.begin(), silent_trainers.end(), ask->trainer) != silent_trainers.end()) return;
+    pending_.push_back(SaveEnded{ask->call, SaveOutcomeKind::unknown, "it has ended since"});
   } else if (auto* prepare = std::get_if<Prepare>(&effect)) {
     pending_.push_back(Prepared{
         prepare->update, "/shared/v" + std::to_string(prepare->version) + ".a" + std::to_string(prepare->attempt)});

@@ -101,6 +101,7 @@ class Fixture : public Ports, public ::testing::Test {
   std::map<std::string, SaveEnded> save_answers;  // by trainer; absent: ok
   std::vector<std::string> silent_trainers;
   std::vector<TriggerSave> saves;
+  std::vector<AskTrainer> asked_trainers;  // a silent one doesn't answer them either
   SealedVersion sealed{1000, 10, false, true, false, true, "", "d1", true};
   std::optional<Error> seal_error;
   std::vector<Record> records;

@@ -166,10 +166,23 @@ void back(Context& context, Update& update, Target& target, const StateReading& 
   start_former_label(context, update, target);
 }
 
+// Saves whose answers went with the process before. Their ranks are refused another one until they are known to be out.
+void ask_trainers(Context& context) {
+  State& state = context.state();
+  for (auto& [url, busy] : state.busy) {
+    if (busy.call != 0) continue;
+    const Update* update = context.find_update(busy.update);
+    busy.call = state.next_id++;
+    state.saves[busy.call] = {update ? update->pair : "", url};
+    context.emit(AskTrainer{busy.call, url});
+  }
+}
+
 }  // namespace
 
 void on_recover(Context& context) {
   State& state = context.state();
+  ask_trainers(context);
   std::vector<std::string> names;
   for (const auto& [name, pair] : state.pairs) names.push_back(name);
   for (const std::string& name : names) {

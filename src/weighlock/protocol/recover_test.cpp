@@ -1,5 +1,6 @@
 // What the next start makes of an update whose gateway died: the table of faults, row by row.
 #include <functional>
+#include <set>
 
 #include "weighlock/protocol/fixture_test.hpp"
 
@@ -33,18 +34,39 @@ TEST_F(RecoveryTest, death_in_the_save_aborts_and_discards_the_attempt) {
   die_in_version_2(RecordKind::save_intent);
   take_over();
   EXPECT_EQ(update(last()).state, UpdateState::aborted);
-  ASSERT_EQ(discards.size(), 1u);
+  ASSERT_EQ(discards.size(), 2u) << "at once, and again when its last rank is out of it: it may have written meanwhile";
   EXPECT_EQ(discards[0].directory, "/shared/v2.a2");
   EXPECT_EQ(discards[0].save_path, "/shared");
   EXPECT_EQ(count(0, K::read_state), static_cast<int>(engine(0).operations.size()));  // it was looked at, no more
   EXPECT_NE(update(last()).error->text().find("preparing"), std::string::npos);
 }
 
+TEST_F(RecoveryTest, save_whose_answer_was_lost_keeps_its_trainer_busy_until_the_trainer_has_answered_something_else) {
+  die_in_version_2(RecordKind::save_intent);
+  take_over();
+  std::set<std::string> ranks;
+  for (const TriggerSave& save : saves) ranks.insert(save.trainer);
+  EXPECT_EQ(asked_trainers.size(), ranks.size()) << "each rank of the save is asked once";
+  EXPECT_EQ(update(request(3)).state, UpdateState::succeeded);
+}
+
+TEST_F(RecoveryTest, trainer_that_was_asked_in_vain_is_asked_by_the_next_process_again) {
+  die_in_version_2(RecordKind::save_intent);
+  silent_trainers = {saves.back().trainer};
+  take_over();
+  EXPECT_EQ(update(request(3)).error->code, ErrorCode::trainer_busy);
+  silent_trainers.clear();
+  start_again();
+  EXPECT_EQ(update(request(4)).state, UpdateState::succeeded);
+}
+
 TEST_F(RecoveryTest, save_that_was_on_its_way_keeps_its_trainer_busy) {
   die_in_version_2(RecordKind::save_intent);
+  for (const TriggerSave& save : saves) silent_trainers.push_back(save.trainer);
   take_over();
   EXPECT_EQ(update(request(3)).error->code, ErrorCode::trainer_busy);
   advance(7200s);
+  silent_trainers.clear();
   EXPECT_EQ(update(request(4)).state, UpdateState::succeeded);
 }
 

@@ -75,6 +75,14 @@ class Log {
     changed_.notify_all();
   }
 
+  void write_now(LogLevel at, std::string_view message) const {
+    const std::string line = render(at, message);
+    pollfd ready{descriptor, POLLOUT, 0};
+    if (::poll(&ready, 1, static_cast<int>(kExitWait.count())) != 1) return;
+    // Nobody is left to be told that it failed.
+    [[maybe_unused]] const ssize_t written = ::write(descriptor, line.data(), line.size());
+  }
+
   bool flush(Milliseconds at_most) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, at_most, [this] { return lines_.empty() && !writing_; });
@@ -169,6 +177,10 @@ bool log_enabled(LogLevel level) {
 
 void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args arguments) {
   the_log().push(level, fmt::vformat(format, arguments));
+}
+
+void log_now(LogLevel level, std::string_view message) {
+  if (log_enabled(level)) the_log().write_now(level, message);
 }
 
 std::uint64_t log_dropped() {

@@ -27,6 +27,10 @@ void log_to(int descriptor);
 bool log_enabled(LogLevel level);
 void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args arguments);
 
+// Writes the line at once and on this thread, which waits for stderr a second at most. For a process that forks, and so
+// must not have the queue's thread.
+void log_now(LogLevel level, std::string_view message);
+
 // Lines dropped since the start, because stderr was too slow.
 std::uint64_t log_dropped();
 // Waits until all lines are written, at most this long; tells whether they are.

@@ -52,6 +52,20 @@ SaveOutcome classify_save(const HttpResult& result) {
   return {SaveKind::failed, code, text};
 }
 
+HttpRequest make_queue_request() {
+  return HttpRequest{"GET", "/get_version", {{"Accept", "*/*"}}, ""};
+}
+
+QueueAnswer classify_queue(const HttpResult& result) {
+  const HttpResponse* response = std::get_if<HttpResponse>(&result);
+  if (!response || is_a_proxys(response->status) || response->status == 503) return QueueAnswer::none;
+  const Result<json::value> body = parse_json(response->body, "answer of /get_version");
+  // A worker without an engine (it was started anew) says so from the same queue.
+  const bool own = body && (find_string(*body, "status") == "success" || find_string(*body, "error"));
+  const bool known = response->status != 404 && response->status != 405;
+  return own && known ? QueueAnswer::passed : QueueAnswer::not_known;
+}
+
 std::string_view name(SaveKind kind) {
   switch (kind) {
     case SaveKind::ok:

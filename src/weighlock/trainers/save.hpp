@@ -34,6 +34,16 @@ struct SaveOutcome {
 // Ok only for 200 with {"status":"success"}. Of other bodies only `status` and the words of an error are looked at.
 SaveOutcome classify_save(const HttpResult& result);
 
+// For a save whose answer can't come any more: the rank's engine does one thing at a time, in the order of the
+// requests, and this one reads a number. So its answer means that every save that came before has ended.
+HttpRequest make_queue_request();
+enum class QueueAnswer {
+  passed,     // what came before has ended
+  none,       // nobody answered, or a proxy did: to be asked again
+  not_known,  // a rank that has no such route
+};
+QueueAnswer classify_queue(const HttpResult& result);
+
 std::string_view name(SaveKind kind);
 
 }  // namespace weighlock

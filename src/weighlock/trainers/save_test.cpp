@@ -91,5 +91,21 @@ TEST(Save, answered_by_a_proxy_may_still_run) {
   EXPECT_EQ(answered(503, "").kind, SaveKind::failed);
 }
 
+TEST(Save, rank_that_answers_from_its_queue_is_out_of_the_saves_before) {
+  EXPECT_EQ(make_queue_request().method, "GET");
+  EXPECT_EQ(make_queue_request().target, "/get_version");
+  const auto answer = [](int status, std::string body) {
+    return classify_queue(HttpResponse{status, {}, std::move(body)});
+  };
+  EXPECT_EQ(answer(200, R"({"result":7,"status":"success"})"), QueueAnswer::passed);
+  EXPECT_EQ(answer(400, R"({"error":"Engine not created. Call /create_engine first."})"), QueueAnswer::passed);
+  EXPECT_EQ(answer(500, R"({"error":"Internal server error: CUDA"})"), QueueAnswer::passed);
+  for (const int status : {408, 502, 503, 504}) EXPECT_EQ(answer(status, R"({"error":"gateway"})"), QueueAnswer::none);
+  EXPECT_EQ(classify_queue(TransportError{TransportError::Kind::reset, false, "reset"}), QueueAnswer::none);
+  EXPECT_EQ(answer(404, R"({"error":"no such route"})"), QueueAnswer::not_known);
+  EXPECT_EQ(answer(405, "<html>"), QueueAnswer::not_known);
+  EXPECT_EQ(answer(200, "OK"), QueueAnswer::not_known);
+}
+
 }  // namespace
 }  // namespace weighlock

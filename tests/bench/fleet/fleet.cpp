@@ -100,7 +100,14 @@ void Fleet::on_request(const Request& request) {
 }
 
 void Fleet::answer_worker(const Request& request, Worker& worker) {
+  static const std::string kQueuePassed = trainer_answer(R"({"status":"success","result":1})");
+  if (worker.trainer && request.target == "/get_version") return answer_after(request, worker, kQueuePassed);
   if (worker.trainer) return on_save(request, worker);
+  if (stalls(request, worker)) {
+    stalled_.push_back({request.connection, static_cast<std::size_t>(worker.number), inference_answer(request, worker),
+                        request.received});
+    return;
+  }
   answer_after(request, worker, inference_answer(request, worker));
 }
 
@@ -109,6 +116,21 @@ void Fleet::answer_after(const Request& request, Worker& worker, std::string tex
   if (latency == latency_.end()) return send_answer(request.connection, worker, std::move(text), request.received);
   server_.after(latency->second, [this, connection = request.connection, &worker, text = std::move(text),
                                   received = request.received] { send_answer(connection, worker, text, received); });
+}
+
+bool Fleet::stalls(const Request& request, const Worker& worker) const {
+  return stall_every_ > 0 && worker.number % stall_every_ == 0 && request.target == stall_route_;
+}
+
+// {"route": "/update_weights_from_disk", "every": 20}; without a route all are let go.
+json::object Fleet::stall(const json::value& body) {
+  stall_route_ = find_string(body, "route").value_or("");
+  stall_every_ = stall_route_.empty() ? 0 : static_cast<int>(find_int(body, "every").value_or(1));
+  if (stall_every_ > 0) return {};
+  for (Stalled& one : stalled_) send_answer(one.connection, workers_[one.worker], std::move(one.text), one.received);
+  const std::size_t count = stalled_.size();
+  stalled_.clear();
+  return {{"let_go", count}};
 }
 
 void Fleet::send_answer(std::uint64_t connection, Worker& worker, std::string text, Clock::time_point received) {
@@ -190,6 +212,7 @@ void Fleet::on_save(const Request& request, Worker& worker) {
 json::object Fleet::control(std::string_view target, const json::value& body) {
   if (target == "/setup") return set_up(body);
   if (target == "/statistics") return statistics();
+  if (target == "/stall") return stall(body);
   if (target == "/clear") {
     clear();
     return {};

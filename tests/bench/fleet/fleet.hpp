@@ -50,6 +50,8 @@ class Fleet {
   std::string load(std::string_view body, Worker& worker);
   std::string weights_by_name(std::string_view body, const Worker& worker) const;
   void on_save(const Request& request, Worker& worker);
+  bool stalls(const Request& request, const Worker& worker) const;
+  json::object stall(const json::value& body);
 
   json::object control(std::string_view target, const json::value& body);
   json::object set_up(const json::value& body);
@@ -66,6 +68,16 @@ class Fleet {
   std::map<std::string, std::chrono::microseconds, std::less<>> latency_;
   std::map<std::string, Route, std::less<>> routes_;
   std::vector<Request> waiting_saves_;  // of the collective; only connection and receipt are read
+  // Workers that do what one route asks and don't answer: each `stall_every_`th, until they are let go.
+  std::string stall_route_;
+  int stall_every_ = 0;
+  struct Stalled {
+    std::uint64_t connection;
+    std::size_t worker;
+    std::string text;
+    Clock::time_point received;
+  };
+  std::vector<Stalled> stalled_;
   std::uint64_t accepted_before_ = 0;
   int in_flight_max_ = 0;
 };

@@ -53,6 +53,11 @@ void append_text(const json::value& value, std::string& out) {
   }
 }
 
+// What passes by itself: too many at once, a gateway that leaves or starts. In seconds.
+void say_when_to_ask_again(HttpResponse& out) {
+  if (out.status == 429 || out.status == 503) out.headers.push_back({"Retry-After", "1"});
+}
+
 }  // namespace
 
 std::string json_text(const json::value& value) {
@@ -85,12 +90,15 @@ HttpResponse problem_answer(const Error& error, std::string_view instance, std::
   if (!field.empty()) body["field"] = field;
   HttpResponse out = json_answer(status, body);
   out.headers = {{"Content-Type", "application/problem+json"}};
+  say_when_to_ask_again(out);
   if (status == 401) out.headers.push_back({"WWW-Authenticate", "Bearer"});
   return out;
 }
 
 HttpResponse error_answer(int status, std::string_view text) {
-  return json_answer(status, json::object{{"error", shown(text)}});
+  HttpResponse out = json_answer(status, json::object{{"error", shown(text)}});
+  say_when_to_ask_again(out);
+  return out;
 }
 HttpResponse detail_answer(int status, std::string_view text) {
   return json_answer(status, json::object{{"detail", shown(text)}});

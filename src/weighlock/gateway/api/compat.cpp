@@ -264,7 +264,7 @@ void update_weights(ApiContext& context, RouteRequest request, Responder respond
                : fmt::format("pair '{}' v{}: not accepted yet; committed: false", asked.pair, asked.version);
     pending->answer(transfer_error(here, asked, text, update));
   });
-  context.driver.post(std::move(event));
+  request_update(context, std::move(event));
 }
 
 // --- disconnect

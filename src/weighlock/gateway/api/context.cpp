@@ -88,6 +88,26 @@ Result<json::value> read_optional_body(const RouteRequest& request) {
   return request.http.body.empty() ? Result<json::value>(json::object{}) : read_body(request);
 }
 
+void request_update(ApiContext& context, protocol::RequestUpdate event) {
+  const protocol::Pair* pair = context.find_pair(event.pair);
+  const bool known = pair && !event.key.empty() && pair->keys.contains(event.key);
+  if (known || !context.journal.space_low()) return context.driver.post(std::move(event));
+  const auto space = std::make_shared<bool>(false);
+  context.read_pool.run([journal = &context.journal, space] { *space = journal->restore_space(); },
+                        [&context, alive = std::weak_ptr(context.alive), space, event = std::move(event)]() mutable {
+                          if (alive.expired()) return;
+                          if (*space) return context.driver.post(std::move(event));
+                          protocol::Reply refusal;
+                          refusal.token = event.token;
+                          refusal.error = Error{
+                              ErrorCode::storage_full,
+                              fmt::format("pair '{}' v{}: the disk of the gateway's journal is full; make space in its "
+                                          "state directory's file system, then ask again",
+                                          event.pair, event.version)};
+                          context.waiters.replied(refusal);
+                        });
+}
+
 void look_outside(ApiContext& context, std::vector<DoubtfulHost> doubtful, PairBody body,
                   std::function<void(std::optional<FieldError>, PairBody)> then) {
   std::vector<KeyFile> files = std::exchange(body.key_files, {});

@@ -117,6 +117,9 @@ WaitAsked read_wait(const RouteRequest& request);
 Result<json::value> read_body(const RouteRequest& request);
 // The same for calls that need none: no body is an empty object.
 Result<json::value> read_optional_body(const RouteRequest& request);
+// Hands the event to the machine; on a full disk of the journal new work is refused instead, with storage_full as the
+// reply to its token. A key that is known already is no new work.
+void request_update(ApiContext& context, protocol::RequestUpdate event);
 // Looks at what the body names outside of itself: hosts in `doubtful`, keys in files. `then` runs with the failure, or
 // with the keys in place; at once when there is nothing to look at.
 void look_outside(ApiContext& context, std::vector<DoubtfulHost> doubtful, PairBody body,

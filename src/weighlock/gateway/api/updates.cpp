@@ -115,7 +115,7 @@ void submit(ApiContext& context, const RouteRequest& request, RequestUpdate even
     pending->when_ended(reply.update, answer);
     pending->deadline(*wait, answer);
   });
-  context.driver.post(std::move(event));
+  request_update(context, std::move(event));
 }
 
 void start_update(ApiContext& context, const RouteRequest& request, Responder responder) {
