@@ -117,6 +117,9 @@ int StruckFiles::make_directory(int directory, const char* name, mode_t mode) {
 int StruckFiles::rename(int from, const char* old_name, int to, const char* new_name, bool replace) {
   return done("rename", [&] { return real_.rename(from, old_name, to, new_name, replace); });
 }
+int StruckFiles::link(int directory, const char* old_name, const char* new_name) {
+  return done("link", [&] { return real_.link(directory, old_name, new_name); });
+}
 int StruckFiles::remove(int directory, const char* name, bool is_directory) {
   return done("remove", [&] { return real_.remove(directory, name, is_directory); });
 }

@@ -71,6 +71,7 @@ class StruckFiles final : public FileSystem {
   int space(int descriptor, struct statvfs& into) override;
   int make_directory(int directory, const char* name, mode_t mode) override;
   int rename(int from, const char* old_name, int to, const char* new_name, bool replace) override;
+  int link(int directory, const char* old_name, const char* new_name) override;
   int remove(int directory, const char* name, bool is_directory) override;
   int read_link(int directory, const char* name, std::string& into) override;
   int list(int directory, std::size_t names_max, std::vector<std::string>& into) override;
