@@ -100,6 +100,7 @@ nightly: ## the tests that take longer; the simulator runs for MINUTES (10)
 	$(PART) "simulator: $(MINUTES) minutes" build/release/sim --minutes $(MINUTES) --pairs tests/sim/unreached.txt
 	$(PART) "2000 kills of the gateway" tests/crash/kill_test.py build/release --kills 2000
 	$(PART) "a fleet of 1000" tests/crash/scale_test.py build/release --workers 1000 --updates 200
+	$(PART) "every Nth operation of updates and recoveries fails" env WEIGHLOCK_NTH_STRIDE=1 build/release/nth_test
 	$(PART) "fuzz targets, 300 s each" env JOBS=$(JOBS) tools/fuzz.sh 300
 	$(PART) "real engines: environment" tests/real/install_env.sh
 	$(PART) "real engines: all" tests/real/run.py --suite nightly
