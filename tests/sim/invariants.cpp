@@ -108,7 +108,7 @@ void Invariants::tail_lost(const std::vector<Record>& journal) {
     book.in_flight.clear();
     book.unresolved.clear();
     book.paused_by_us = false;
-    book.excused = true;
+    book.excused = book.adapters_excused = true;
     book.known = book.loaded_by_us = false;  // it is registered anew with what it holds by now
   }
   for (auto& [call, save] : saves_) save.ended = true;

@@ -71,8 +71,9 @@ class Invariants {
     std::int64_t baseline = kStartContent;  // what it held when it was registered
     bool loaded_by_us = false;              // since then
     bool paused_by_us = false;
-    bool let_go = false;   // abandoned, and released by its operator: theirs from then on
-    bool excused = false;  // records about it were lost, and it was not loaded since
+    bool let_go = false;            // abandoned, and released by its operator: theirs from then on
+    bool excused = false;           // records about it were lost, and it was not loaded since
+    bool adapters_excused = false;  // likewise, and no load of a model tells which adapters it serves
   };
   struct PairBook {
     std::vector<protocol::VersionRef> commits;  // durable, in order
@@ -87,6 +88,7 @@ class Invariants {
   // The machine speaks of this very process, and no lie hides what it holds.
   bool comparable(const protocol::Worker& worker) const;
   bool excused(const std::string& url) const;
+  bool adapters_excused(const std::string& url) const;
 
   // invariants_call.cpp: before a call
   void check_call(const protocol::Call& call);

@@ -20,6 +20,11 @@ const Pair* Invariants::lora_of(const std::string& name) const {
   return pair != state().pairs.end() && pair->second.spec.lora ? &pair->second : nullptr;
 }
 
+bool Invariants::adapters_excused(const std::string& url) const {
+  const auto book = books_.find(url);
+  return book != books_.end() && book->second.adapters_excused;
+}
+
 bool Invariants::is_lora(const Update& update) const {
   return w_.scenario.pairs[w_.scenario.pair_of(update.pair)].lora.has_value();
 }
@@ -83,7 +88,7 @@ bool Invariants::on_adapter_call_ended(const protocol::CallEnded& event) {
 void Invariants::check_adapters(const Pair& pair) {
   for (const auto& [url, known] : pair.adapters) {
     const EngineTruth& real = truth(url);
-    if (!real.alive || real.incarnation != known.incarnation || excused(url)) continue;
+    if (!real.alive || real.incarnation != known.incarnation || adapters_excused(url)) continue;
     for (const auto& [name, adapter] : known.names) {
       if (!adapter.certain || in_hand(url, name)) continue;
       const auto served = real.adapters.find(name);
@@ -108,7 +113,7 @@ bool Invariants::in_hand(const std::string& worker, const std::string& adapter) 
 
 void Invariants::check_adapter_verdict(const Update& update, const std::string& url, const protocol::Target& target) {
   const EngineTruth& real = truth(url);
-  if (!real.alive || real.incarnation != target.incarnation || excused(url)) return;
+  if (!real.alive || real.incarnation != target.incarnation || adapters_excused(url)) return;
   const Pair* pair = lora_of(update.pair);
   if (pair == nullptr) return;
   const auto served = real.adapters.find(protocol::adapter_name(*pair->spec.lora, update.version.version));
@@ -121,7 +126,7 @@ void Invariants::check_adapter_directory(const std::string& directory) const {
   for (const auto& [name, pair] : state().pairs) {
     for (const auto& [url, known] : pair.adapters) {
       const EngineTruth& real = truth(url);
-      if (!real.alive || excused(url)) continue;
+      if (!real.alive || adapters_excused(url)) continue;
       const bool served = std::any_of(real.adapters.begin(), real.adapters.end(),
                                       [&](const auto& entry) { return entry.second.directory == directory; });
       if (served || w_.network.adapter_pending(url, directory))
