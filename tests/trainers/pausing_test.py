@@ -51,6 +51,9 @@ class FoundPaused(Fleet):
 
 
 class Torn(Fleet):
+    # Between updates nothing is brought back, so that what is torn stays torn, and is held.
+    SETTINGS = {**Fleet.SETTINGS, "pair_lease_ms": 0}
+
     def tear(self, version, engine):
         """Everything that the engine loads is half of it, and it says success."""
         self.fault(engine, route=LOAD, fault="partial_load", times=-1)
@@ -127,6 +130,20 @@ class Torn(Fleet):
             self.assertEqual(self.truth(engine)["label"], "2")
             self.assertFalse(self.is_paused(engine))
         self.assertIn("paused again", self.server.text())
+
+
+class BroughtBack(Fleet):
+    def test_torn_engine_that_loads_again_serves_the_committed_version_without_another_update(self):
+        torn = self.engines[1]
+        self.updated(1)
+        self.fault(torn, route=LOAD, fault="partial_load", times=-1)
+        body = self.step_of_a_trainer_that_ignores_the_status(2)
+        self.assertEqual((body["status"], body["degraded"]), ("ok", True), body)
+        self.assertEqual(self.ready(torn)[0], 503)
+        self.clear_faults(torn)
+        wait_for("readiness", lambda: self.ready(torn)[0] == 200)
+        self.assertEqual((self.truth(torn)["label"], self.truth(torn)["mixed"]), ("2", False))
+        self.assertFalse(self.is_paused(torn))
 
 
 class TornVllm(Torn):

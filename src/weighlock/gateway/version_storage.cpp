@@ -151,6 +151,7 @@ Result<protocol::SealedVersion> VersionStorage::seal(const protocol::Seal& seal)
     return out;
   }
   for (const std::string& path : {seal.save_path, seal.directory}) {
+    if (seal.foreign && path.empty()) continue;  // a pair of handed directories may have no place of its own
     if (Status inside = confine(path); !inside) return std::move(inside).error();
   }
   if (seal.is_adapter) return seal_adapter(seal);
@@ -239,6 +240,7 @@ Result<std::string> VersionStorage::digest_of_stored(const protocol::Seal& seal,
 
 Result<std::string> VersionStorage::verify(const protocol::Seal& seal) {
   for (const std::string& path : {seal.save_path, seal.directory}) {
+    if (seal.foreign && path.empty()) continue;  // a pair of handed directories may have no place of its own
     if (Status inside = confine(path); !inside) return std::move(inside).error();
   }
   Result<std::shared_ptr<Known>> looked = look_at_stored(seal);
