@@ -204,7 +204,7 @@ TEST_P(NthOfARecovery, leaves_every_worker_whole_or_fenced_and_the_next_update_s
   ASSERT_GT(total, 20u);
   for (const std::size_t share : {30u, 60u, 75u, 90u}) {
     std::size_t nth = 1;
-    while (run_recovery(total * share / 100, nth, GetParam()) && nth < kEnough && !HasFailure()) nth += stride(3);
+    while (run_recovery(total * share / 100, nth, GetParam()) && nth < kEnough && !HasFailure()) nth += stride(12);
     EXPECT_GT(nth, 1u);
   }
 }

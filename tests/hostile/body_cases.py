@@ -402,7 +402,7 @@ def worker_cases():
     yield "workers:add: unknown key", *add, {**base, "urls": []}, (400,), ("unknown key",)
     yield "workers:add of one that is there", *add, {"url": "{engine}"}, (400,), ("twice",)
     yield from url_cases(*add, base, ("url",), "worker.url")
-    yield "the last one's removal", "POST", PAIR + "/workers/{worker}:remove", b"", (409,), ("last worker",)
+    yield "the last worker's removal", "POST", PAIR + "/workers/{worker}:remove", b"", (409,), ("its last one",)
 
 
 # Names in paths, as they are sent. A name that could be one is looked for and not found.
