@@ -98,7 +98,7 @@ void subtract(const Box& from, const Box& taken, std::vector<Box>& rest) {
   }
 }
 
-Box first_hole(const Box& of, std::span<const Box> parts) {
+std::optional<Box> first_hole(const Box& of, std::span<const Box> parts) {
   std::vector<Box> left, next;
   if (!of.empty()) left.push_back(of);
   for (const Box& part : parts) {
@@ -107,11 +107,7 @@ Box first_hole(const Box& of, std::span<const Box> parts) {
     left.swap(next);
     if (left.empty()) break;
   }
-  if (left.empty()) {
-    Box none = of;
-    none.end = none.begin;
-    return none;
-  }
+  if (left.empty()) return std::nullopt;
   return *std::min_element(left.begin(), left.end());
 }
 

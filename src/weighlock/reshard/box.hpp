@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,8 +46,8 @@ bool inside(const Box& part, const Box& of);
 
 // Appends what `from` has and `taken` hasn't, as at most two boxes a dimension that don't touch each other.
 void subtract(const Box& from, const Box& taken, std::vector<Box>& rest);
-// The first part of `of` that none of `parts` has, in the order of coordinates; an empty box if there is none.
-Box first_hole(const Box& of, std::span<const Box> parts);
+// The first part of `of` that none of `parts` has, in the order of coordinates.
+std::optional<Box> first_hole(const Box& of, std::span<const Box> parts);
 
 // "[8,10)" or "[0,4)x[8,16)"; "scalar" for no dimensions.
 std::string text(const Box& box);

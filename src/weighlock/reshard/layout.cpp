@@ -108,6 +108,9 @@ Status Side::check_placement(TensorId tensor, Rank rank, std::span<const std::ui
     return bad(fmt::format("{} lies in a local tensor that the rank doesn't have", describe(tensor, rank)));
   const Buffer& buffer = buffers_[placement.buffer];
   const std::string who = fmt::format("{} in local tensor {}", describe(tensor, rank), quote_name(buffer.name));
+  if (buffer.elements > kBufferElementsMax)
+    return Error{ErrorCode::too_large,
+                 fmt::format("{}, which has {} elements, more than {}", who, buffer.elements, kBufferElementsMax)};
   if (placement.strides.size() != extent.size())
     return bad(fmt::format("{} has {} strides for {} dimensions", who, placement.strides.size(), extent.size()));
   if (std::find(extent.begin(), extent.end(), 0u) != extent.end()) {

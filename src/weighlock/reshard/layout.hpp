@@ -38,6 +38,8 @@ using Rank = std::uint32_t;
 using BufferId = std::uint32_t;
 
 inline constexpr std::uint32_t kNone = 0xffffffff;
+// Of one local tensor: far above any memory, and low enough that sums of positions stay below 64 bits.
+inline constexpr std::uint64_t kBufferElementsMax = std::uint64_t{1} << 56;
 
 struct Tensor {
   std::string name;
