@@ -122,6 +122,15 @@ struct CheckpointArguments {
   bool json = false;
 };
 
+// Plans a direct transfer from two files; no gateway is asked.
+struct PlanArguments {
+  std::string train;
+  std::string infer;
+  bool one_copy_per_host = false;
+  bool allow_unused = false;  // tensors that only the trainer has
+  bool json = false;
+};
+
 struct DemoArguments {
   bool stay = false;
   std::string programs;  // directory of tinyengine and tinytrainer; "" = where this program is
@@ -129,7 +138,7 @@ struct DemoArguments {
 
 using Command = std::variant<ServeArguments, FinishArguments, ConfigArguments, ConnectArguments, UpdateArguments,
                              RollbackArguments, WorkersArguments, VersionsArguments, JournalArguments, StatusArguments,
-                             HistoryArguments, WatchArguments, CheckpointArguments, DemoArguments>;
+                             HistoryArguments, WatchArguments, CheckpointArguments, PlanArguments, DemoArguments>;
 
 // The command line was answered by itself: help, version, or a mistake.
 struct Ended {

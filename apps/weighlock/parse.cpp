@@ -28,6 +28,7 @@ const std::vector<CommandRow> kCommands = {
     {"history", "the updates of a pair", parse_history},
     {"watch", "what happens, as it happens", parse_watch},
     {"ckpt", "inspect or verify a checkpoint directory", parse_checkpoint},
+    {"plan", "plan a direct transfer between two layouts: bytes per rank, balance, digest", parse_plan},
     {"journal", "show a gateway's records, also of a damaged journal", parse_journal},
     {"config", "print or check the settings of `serve`", parse_config},
     {"demo", "the whole thing on this machine, with small engines and a small trainer", parse_demo},
@@ -237,6 +238,26 @@ Parsed parse_journal(const Call& call) {
   }
   journal.json = parser.json;
   return Command(std::move(journal));
+}
+
+Parsed parse_plan(const Call& call) {
+  CommandParser parser("plan",
+                       "Plan a direct transfer, prove that it writes every element once, and print bytes per rank, "
+                       "balance and the lower bound. Each file is one side: ranks, tensors, shards. 2: no plan is "
+                       "possible, and why.",
+                       "weighlock plan train.json infer.json");
+  PlanArguments plan;
+  CLI::App& app = parser.app();
+  app.add_option("train", plan.train, "what the training ranks hold")->type_name("TRAIN.json");
+  app.add_option("infer", plan.infer, "what the inference ranks want")->type_name("INFER.json");
+  app.add_flag("--one-copy-per-host", plan.one_copy_per_host,
+               "send what ranks of a host hold alike once, and pass it on there; needs the hosts");
+  app.add_flag("--allow-unused", plan.allow_unused, "leave out tensors that only the training side has");
+  parser.add_json();
+  if (auto ended = parser.parse(call.arguments)) return *ended;
+  if (plan.train.empty() || plan.infer.empty()) return parser.mistake("two files are needed: TRAIN.json INFER.json");
+  plan.json = parser.json;
+  return Command(std::move(plan));
 }
 
 Parsed parse_demo(const Call& call) {

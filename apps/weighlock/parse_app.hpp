@@ -84,6 +84,7 @@ Parsed parse_status(const Call& call);
 Parsed parse_history(const Call& call);
 Parsed parse_watch(const Call& call);
 Parsed parse_checkpoint(const Call& call);
+Parsed parse_plan(const Call& call);
 Parsed parse_demo(const Call& call);
 
 }  // namespace weighlock::cli

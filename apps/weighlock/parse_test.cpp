@@ -57,7 +57,7 @@ TEST(Parse, an_unknown_command_or_flag_gets_a_suggestion) {
 
 TEST(Parse, help_and_version_end_with_0_and_every_help_has_an_example) {
   for (const char* command : {"serve", "finish", "connect", "update", "rollback", "workers", "versions", "status",
-                              "history", "watch", "ckpt", "journal", "config", "demo"}) {
+                              "history", "watch", "ckpt", "journal", "config", "plan", "demo"}) {
     const auto parsed = parse({command, "--help"}, surroundings());
     ASSERT_TRUE(std::holds_alternative<Ended>(parsed)) << command;
     EXPECT_EQ(std::get<Ended>(parsed).exit_code, 0);

@@ -35,6 +35,7 @@ struct Runner {
   int operator()(const HistoryArguments& arguments) const { return run_history(arguments, terminal); }
   int operator()(const WatchArguments& arguments) const { return run_watch(arguments, terminal); }
   int operator()(const CheckpointArguments& arguments) const { return run_checkpoint(arguments, terminal); }
+  int operator()(const PlanArguments& arguments) const { return run_plan(arguments, terminal); }
   int operator()(const DemoArguments& arguments) const { return run_demo(arguments, terminal); }
 };
 

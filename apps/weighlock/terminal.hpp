@@ -34,6 +34,7 @@ int run_status(const StatusArguments& arguments, Terminal& terminal);
 int run_history(const HistoryArguments& arguments, Terminal& terminal);
 int run_watch(const WatchArguments& arguments, Terminal& terminal);
 int run_checkpoint(const CheckpointArguments& arguments, Terminal& terminal);
+int run_plan(const PlanArguments& arguments, Terminal& terminal);
 int run_demo(const DemoArguments& arguments, Terminal& terminal);
 
 }  // namespace weighlock::cli

@@ -1,0 +1,97 @@
+// `weighlock plan` on real files.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "run.hpp"
+#include "weighlock/io/temporary_directory.hpp"
+
+namespace weighlock::cli {
+namespace {
+
+constexpr std::string_view kTrain = R"({"ranks":2,"tensors":[
+  {"name":"w","dtype":"BF16","shape":[10,4],"shards":[
+    {"rank":0,"offset":[0,0],"shape":[5,4]},{"rank":1,"offset":[5,0],"shape":[5,4]}]},
+  {"name":"step","dtype":"F32","shape":[],"shards":[{"rank":0,"offset":[],"shape":[]}]}]})";
+constexpr std::string_view kInfer =
+    R"({"ranks":2,"hosts":[0,0],"buffers":[{"rank":1,"name":"w","elements":40}],"tensors":[
+  {"name":"w","dtype":"BF16","shape":[10,4],"shards":[{"rank":0,"offset":[0,0],"shape":[10,4]},
+    {"rank":1,"offset":[0,0],"shape":[10,4],"placement":{"buffer":0,"strides":[1,10]}}]},
+  {"name":"step","dtype":"F32","shape":[],"shards":[{"rank":0,"offset":[],"shape":[]}]}]})";
+
+class PlanCommand : public ::testing::Test {
+ protected:
+  int plan(std::string_view train, std::string_view infer, std::vector<std::string> more = {}) {
+    std::ofstream(file("train.json")) << train;
+    std::ofstream(file("infer.json")) << infer;
+    std::vector<std::string> arguments{"plan", file("train.json"), file("infer.json")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+  int run(const std::vector<std::string>& arguments) {
+    out_.str("");
+    err_.str("");
+    Terminal terminal{out_, err_, false};
+    return cli::run(arguments, {[](std::string_view) { return std::nullopt; }, {}}, terminal,
+                    [](const config::ServeOptions&) { return 0; });
+  }
+  std::string file(const std::string& name) { return std::string(temporary_.path()) + "/" + name; }
+
+  TemporaryDirectory temporary_;
+  std::ostringstream out_, err_;
+};
+
+TEST_F(PlanCommand, tells_bytes_per_rank_balance_bound_and_digest) {
+  EXPECT_EQ(plan(kTrain, kInfer), 0) << err_.str();
+  EXPECT_NE(out_.str().find("2 tensors, 2 -> 2 ranks, 5 operations\n"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("sent 164 B of 164 B needed, redundancy 1.00\n"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("1.000 x the lower bound 84 B for these sources; 0 idle\n"), std::string::npos)
+      << out_.str();
+  EXPECT_NE(out_.str().find("0     84 B          84 B"), std::string::npos) << out_.str();
+}
+
+TEST_F(PlanCommand, json_has_the_same_and_the_hosts_halve_what_is_sent) {
+  EXPECT_EQ(plan(kTrain, kInfer, {"--json", "--one-copy-per-host"}), 0) << err_.str();
+  const Result<json::value> told = parse_json(out_.str(), "out");
+  ASSERT_TRUE(told) << out_.str();
+  EXPECT_EQ(find_int(*told, "sent_bytes"), 84);
+  EXPECT_EQ(find_int(*told, "fan_out_bytes"), 80);
+  EXPECT_EQ(find_string(*told, "digest")->size(), 32u);
+}
+
+TEST_F(PlanCommand, what_cannot_be_planned_is_2_with_tensor_rank_and_hole) {
+  std::string short_one(kTrain);
+  short_one.replace(short_one.find(R"("offset":[5,0],"shape":[5,4])"), 28, R"("offset":[5,0],"shape":[3,4])");
+  EXPECT_EQ(plan(short_one, kInfer), 2);
+  EXPECT_NE(err_.str().find("infer tensor 'w' on rank 0: hole [8,10)x[0,4)"), std::string::npos) << err_.str();
+  EXPECT_EQ(plan(short_one, kInfer, {"--json"}), 2);
+  EXPECT_TRUE(out_.str().starts_with(R"({"error":{"code":"invalid_argument")")) << out_.str();
+}
+
+TEST_F(PlanCommand, bad_files_are_2_with_file_and_member) {
+  const std::vector<std::pair<std::string, std::string>> bad{
+      {"[]", "must be a JSON object"},
+      {"{", "train.json"},
+      {R"({"tensors":[]})", "'ranks' is missing"},
+      {R"({"ranks":0,"tensors":[]})", "from 1 to"},
+      {R"({"ranks":1})", "'tensors' must be a list"},
+      {R"({"ranks":2,"hosts":[0],"tensors":[]})", "1 hosts are given for 2 ranks"},
+      {R"({"ranks":1,"tensors":[{"name":"w","dtype":"bf16"}]})", "tensor 'w': 'dtype'"},
+      {R"({"ranks":1,"tensors":[{"name":"w","dtype":"BF16","shape":[-1]}]})", "each of 'shape'"},
+      {R"({"ranks":1,"tensors":[{"name":"w","dtype":"BF16","shape":[1],"shards":[{"offset":[0],"shape":[1]}]}]})",
+       "'rank' is missing"},
+      {R"({"ranks":1,"tensors":[{"name":"w","dtype":"BF16","shape":[1],"shards":[{"rank":1,"offset":[0],"shape":[1]}]}]})",
+       "there are only 1 ranks"},
+  };
+  for (const auto& [text, says] : bad) {
+    EXPECT_EQ(plan(text, kInfer), 2) << text;
+    EXPECT_NE(err_.str().find(says), std::string::npos) << err_.str();
+  }
+  EXPECT_EQ(run({"plan", file("none.json"), file("infer.json")}), 2);
+  EXPECT_NE(err_.str().find("No such file"), std::string::npos) << err_.str();
+  EXPECT_EQ(run({"plan", file("train.json")}), 2);
+}
+
+}  // namespace
+}  // namespace weighlock::cli
