@@ -14,7 +14,7 @@ from gateway import Gateway
 from pair import PATIENCE, Limit, Pair
 
 # How long members wait for one that doesn't come. AReaL's workers wait for thirty minutes.
-GROUP_SECONDS = 6
+GROUP_SECONDS = 8
 # All of one fault: the members' own wait, and the machine's.
 FAULT_SECONDS = 45
 HANG_SECONDS = GROUP_SECONDS + 3

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Drives the real awex package through the gateway: transfers of four layouts, then everything that can go wrong.
+"""Drives the real awex package through the gateway: transfers between six pairs of layouts, then everything that can go wrong.
 
     tests/awex/run.py                     all of it: under 6 minutes on two cores once the environment is there
     tests/awex/run.py --only layouts      or: --only faults
