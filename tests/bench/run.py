@@ -2,7 +2,7 @@
 """Measures our gateway beside AReaL's, in one run, alternating, and says whether the wanted figures hold.
 
     run.py                       everything; exits 1 when a wanted figure is missed
-    run.py --only update,watch   some of: update, load, saves, metadata, watch, recovery, simulator
+    run.py --only update,watch   some of: update, load, awex, saves, metadata, watch, recovery, simulator
     run.py --smoke               ours alone, eight workers, no figures: that all of it still runs
 
 Medians over all repetitions; the spread is the lowest and highest. CPU is that of the gateway's process, in the kernel too.
@@ -145,6 +145,30 @@ def measure_load(arguments):
                  150 if workers == MANY else None, False, "CPU of the calls before and after the loads")
 
 
+def measure_awex(arguments):
+    workers = 8 if arguments.smoke else FEW
+
+    def transfer(gateway):
+        return scenarios.transfers(arguments, gateway, workers, arguments.updates or 20, scenarios.TRUSTING)
+
+    def transfer_alike(gateway):
+        return scenarios.transfers(arguments, gateway, workers, arguments.updates or 20, scenarios.LIKE_THE_PEER)
+
+    runs = alternate(arguments, {"ours": [transfer, transfer_alike], "peer": [transfer]})
+    arguments.raw["awex"] = runs
+    if runs["ours"][0] is None:
+        print("  ours doesn't carry AWEX: not measured", file=sys.stderr)
+        return
+    peer, at = runs.get("peer", []), f", N = {workers}"
+    for ours, who in (("ours", "we pause"), ("ours: transfer_alike", "the trainer pauses")):
+        yield Figure(f"AWEX update beyond the workers' own time, {who}" + at, "ms", gathered(runs[ours], "beyond_ms"),
+                     gathered(peer, "beyond_ms"), 0.25, True, "the reads before and after, fsyncs of the journal")
+        yield Figure(f"CPU per AWEX update, {who}" + at, "ms", gathered(runs[ours], "cpu_ms"), gathered(peer, "cpu_ms"),
+                     None, False, "the kernel's TCP, fsyncs")
+    yield Figure("AWEX connect, workers that answer at once" + at, "ms", gathered(runs["ours"], "connect_ms"),
+                 gathered(peer, "connect_ms"), None, False, "parsing, checking and merging the metadata")
+
+
 def measure_saves(arguments):
     trainers = 1000 if not arguments.smoke else 8
 
@@ -201,8 +225,8 @@ def measure_simulator(arguments):
     yield Figure("simulator, one process", "seeds/s", rates, [], None, False, "the invariants, looked at after each step")
 
 
-MEASURES = {"update": measure_update, "load": measure_load, "saves": measure_saves, "metadata": measure_metadata,
-            "watch": measure_watch, "recovery": measure_recovery, "simulator": measure_simulator}
+MEASURES = {"update": measure_update, "load": measure_load, "awex": measure_awex, "saves": measure_saves,
+            "metadata": measure_metadata, "watch": measure_watch, "recovery": measure_recovery, "simulator": measure_simulator}
 
 
 def arguments_of(command_line):

@@ -9,7 +9,7 @@ import time
 
 from processes import Http, KEY, Lab, memory_mib
 
-SAVE_MS, LOAD_MS = 300, 200
+SAVE_MS, LOAD_MS, TRANSFER_MS = 300, 200, 50
 TRUSTING = {"evidence": "acknowledged"}  # call and success: what the peer has
 LIKE_THE_PEER = {"evidence": "acknowledged", "pause": "caller"}  # and the trainer pauses and continues, as with the peer
 
@@ -74,6 +74,27 @@ def slow_loads(arguments, gateway, workers, count):
                   {"/save": SAVE_MS, "/update_weights_from_disk": LOAD_MS})
     out["beyond_ms"] = [wall - SAVE_MS - LOAD_MS for wall in out["wall_ms"]]
     return out
+
+
+def transfers(arguments, gateway, workers, count, settings=None):
+    """Updates in AWEX mode of a pair of `workers`, half of them trainers: the fleet's transfer is a collective that takes
+    TRANSFER_MS after the last has been asked; what the gateway adds to it. "connect_ms" is of a bring-up in which all
+    workers answer at once. None where the mode isn't carried."""
+    fleet = {"infer": workers // 2, "train": workers // 2, "latency_ms": {"/awex/update_weights": TRANSFER_MS}}
+    with Lab(arguments, gateway, fleet, ["--update-timeout", "60"]) as lab:
+        connected, refused = lab.gateway.connect_awex(lab.fleet.urls, settings)
+        if refused and "not carried" in refused:
+            return None
+        if refused:
+            raise NotOk(f"{gateway}: {refused}")
+        wall, answer = lab.gateway.update(1)
+        if answer.get("status") != "ok":
+            raise NotOk(f"{gateway}: the first transfer: {str(answer)[:500]}")
+        runs = [one_update(lab, version) for version in range(2, count + 2)]
+        out = {name: [run[name] for run in runs] for name in runs[0]}
+        out.update(connect_ms=[connected * 1e3], first_ms=[wall * 1e3],
+                   beyond_ms=[ms - TRANSFER_MS for ms in out["wall_ms"]])
+        return out
 
 
 def watched(arguments, workers, seconds):

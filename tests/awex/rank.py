@@ -1,0 +1,174 @@
+"""One rank of a transfer: plans with the real package from what the gateway serves, joins the groups, sends or receives.
+
+What AReaL's adapters do with NCCL and a sidecar is done here with two gloo groups. A rank is used by one thread.
+"""
+import datetime
+import json
+import os
+import signal
+import time
+import urllib.request
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import values
+from model import InferPart, TrainPart, digests, weights_of
+from package import TransferPlan, TransferPlanBuilder, batch_send_recv, nccl_build_recv_ops, nccl_build_send_ops
+
+METADATA_SECONDS = 60
+
+
+def read_metadata(store_url: str, pair: str, key: str) -> Any:
+    with urllib.request.urlopen(f"{store_url}/weight_meta/{pair}/{key}", timeout=METADATA_SECONDS) as answer:
+        return values.decode(json.load(answer)["value"])
+
+
+def join_group(address: str, rank: int, world: int, name: str, timeout: datetime.timedelta) -> dist.ProcessGroup:
+    """A group beside the default one. torch has no public way to make a second one with members of its own."""
+    from torch.distributed import distributed_c10d as c10d
+
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+    store, rank, world = next(c10d.rendezvous(address, rank, world, timeout=timeout))
+    store.set_timeout(timeout)
+    group, _ = c10d._new_process_group_helper(
+        world, rank, [], c10d.Backend("gloo"), c10d.PrefixStore(name, store), group_name=name, timeout=timeout
+    )
+    c10d._world.pg_group_ranks[group] = {n: n for n in range(world)}
+    return group
+
+
+def warm_up(group: dist.ProcessGroup, sidecar: dist.ProcessGroup, rank: int, world: int) -> None:
+    """One message along a ring: the first between two ranks makes their connection. All must call it."""
+    got = torch.full((100,), -1.0)
+    source = (rank - 1) % world
+    ops = [
+        dist.P2POp(dist.irecv, got, source, group=group),
+        dist.P2POp(dist.isend, torch.full((100,), float(rank)), (rank + 1) % world, group=group),
+    ]
+    for work in dist.batch_isend_irecv(ops) if world > 1 else []:
+        work.wait()
+    dist.barrier(group=sidecar)
+    if world > 1 and not bool((got == source).all()):
+        raise RuntimeError(f"rank {rank} got something else than rank {source}'s number from it")
+
+
+def open_default_group() -> None:
+    """Workers have one of their training or of their engine; a member of one is enough here."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+class Rank:
+    """`size` is the number of ranks of its engine; a training rank is alone in its process."""
+
+    def __init__(self, part: TrainPart | InferPart, size: int, group_seconds: float) -> None:
+        self.part, self.size = part, size
+        self.timeout = datetime.timedelta(seconds=group_seconds)
+        self.sends = isinstance(part, TrainPart)
+        self.dies_midway = False
+        self.last: dict[str, float] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self.plan: TransferPlan | None = None
+        self.group: dist.ProcessGroup | None = None
+        self.sidecar: dist.ProcessGroup | None = None
+        self.number = -1
+
+    # What the gateway asks for.
+    def report_weight_meta(self) -> list[dict[str, Any]]:
+        return values.encode(self.part.meta())
+
+    def init_weights_update_group(
+        self, pair_name: str, master_addr: str, master_port: int, transfer_rank: int, world_size: int, kv_store_url: str,
+        infer_world_size: int, train_world_size: int, num_engines: int,
+    ) -> None:  # fmt: skip
+        if not self.sends:
+            if infer_world_size // num_engines != self.size:
+                told = f"infer_world_size {infer_world_size} of {num_engines} engines"
+                raise RuntimeError(f"awex per-engine world mismatch: {told}, this engine has {self.size} ranks")
+            transfer_rank = transfer_rank * self.size + self.part.rank
+        infer = read_metadata(kv_store_url, pair_name, "infer_params_meta")
+        train = read_metadata(kv_store_url, pair_name, "training_params_meta")
+        builder = TransferPlanBuilder(infer_world_size, train_world_size, num_engines)
+        self.plan = builder.build_local_transfer_plan(infer, train, global_transfer_rank=transfer_rank)
+        open_default_group()
+        address, name = f"tcp://{master_addr}:{master_port}", f"awex_{pair_name}"
+        self.group = join_group(address, transfer_rank, world_size, name, self.timeout)
+        self.sidecar = join_group(address, transfer_rank, world_size, name + "_gloo", self.timeout)
+        self.number = transfer_rank
+
+    def batch_isend_irecv(self, world_size: int = 0) -> None:
+        if self.group is None:
+            raise RuntimeError("Weight update group is not initialized")
+        warm_up(self.group, self.sidecar, self.number, world_size)
+
+    def update_weights(self, version: int) -> None:
+        if self.plan is None or self.group is None:
+            raise RuntimeError("Transfer plan is not initialized")
+        began = time.monotonic()
+        ops, copies = self._operations()
+        if self.dies_midway:
+            self._die_midway(ops)
+        sends, receives = (ops, []) if self.sends else ([], ops)
+        batch_send_recv(send_ops=sends, recv_ops=receives, blocking=True, use_stream=False)
+        for original, received in copies:
+            original.copy_(received)
+        dist.barrier(group=self.sidecar)
+        size = sum(op.tensor.numel() * op.tensor.element_size() for op in ops)
+        self.last = {"version": version, "ops": len(ops), "bytes": size, "seconds": time.monotonic() - began}
+
+    def _operations(self) -> tuple[list[dist.P2POp], list[tuple[torch.Tensor, torch.Tensor]]]:
+        if self.sends:
+            return nccl_build_send_ops(self.part.parameters, self.plan, self.group, copy_rank=self.number)[0], []
+        ops, copies, _ = nccl_build_recv_ops(self.part.parameters, self.plan, self.group)
+        return ops, copies
+
+    def _die_midway(self, ops: list[dist.P2POp]) -> None:
+        """Half of the transfer is done, then the machine loses its power."""
+        for work in dist.batch_isend_irecv(ops[: len(ops) // 2]):
+            work.wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def teardown(self) -> None:
+        for group in (self.group, self.sidecar):
+            if group is not None:
+                dist.destroy_process_group(group)
+        self._forget()
+
+    # What the tests ask for.
+    def die_midway(self, rank: int) -> None:
+        self.dies_midway = self.part.rank == rank
+
+    def digests(self) -> dict[str, Any]:
+        return {"names": digests(self.part.parameters), "last": self.last, "in_group": self.group is not None}
+
+    def expected(self, seed: int) -> dict[str, str]:
+        return digests(self.part.expected(seed))
+
+    def set_weights(self, seed: int) -> None:
+        if self.sends:
+            self.part.set_weights(seed)
+        else:
+            self.part.load(weights_of(self.part.shape, seed))
+
+    def load(self, directory: str) -> None:
+        from safetensors.torch import load_file
+
+        self.part.load(load_file(os.path.join(directory, "model.safetensors")))
+
+    def leading(self, name: str, count: int) -> list | None:
+        return self.part.leading(name, count)
+
+    def save(self, directory: str) -> None:
+        """Each rank knows the whole model by its seed; the first one writes it."""
+        if self.part.rank != 0:
+            return
+        from safetensors.torch import save_file
+
+        os.makedirs(directory, exist_ok=True)
+        whole = {name: value.clone() for name, value in weights_of(self.part.shape, self.part.seed).items()}
+        save_file(whole, os.path.join(directory, "model.safetensors"), {"format": "pt"})
+        with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
+            json.dump({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "torch_dtype": "bfloat16"}, file)
