@@ -21,7 +21,7 @@ class Balancer {
   // Bytes that each receiving replica of engine 0 takes of a part.
   std::vector<std::uint64_t> taken(const Demand& demand, const Demand::Part& part) const;
   void choose(Demand& demand);
-  void add(const Demand& demand, bool remove);
+  void remove(const Demand& demand);
   std::uint64_t lower_bound() const;
   std::uint64_t busiest() const { return load_.empty() ? 0 : *std::max_element(load_.begin(), load_.end()); }
 
@@ -54,35 +54,36 @@ std::vector<std::uint64_t> Balancer::taken(const Demand& demand, const Demand::P
   return bytes;
 }
 
-void Balancer::add(const Demand& demand, bool remove) {
+void Balancer::remove(const Demand& demand) {
   const std::size_t receivers = demand.receivers.size(), listed = demand.chosen.size();
   for (std::size_t p = 0; p < demand.parts.size(); ++p) {
     const std::vector<std::uint64_t> bytes = taken(demand, demand.parts[p]);
-    for (std::size_t j = 0; j < receivers * engines_; ++j) {
-      std::uint64_t& load = load_[demand.parts[p].holders[demand.chosen[j % listed][p]]];
-      load = remove ? load - bytes[j % receivers] : load + bytes[j % receivers];
-    }
+    for (std::size_t j = 0; j < receivers * engines_; ++j)
+      load_[demand.parts[p].holders[demand.chosen[j % listed][p]]] -= bytes[j % receivers];
   }
 }
 
+// For each part the replica that is read most gets the least loaded holder, and so on down.
 void Balancer::choose(Demand& demand) {
-  const std::size_t reads = demand.receivers.size() * engines_;
+  const std::size_t receivers = demand.receivers.size(), reads = receivers * engines_;
   const std::size_t listed = std::max<std::size_t>(1, std::min(reads, most_holders(demand)));
   demand.chosen.assign(listed, std::vector<std::uint32_t>(demand.parts.size()));
-  std::vector<std::uint32_t> order;
+  std::vector<std::uint64_t> wanted;
+  std::vector<std::size_t> order(listed);
   for (std::size_t p = 0; p < demand.parts.size(); ++p) {
     const std::vector<std::uint32_t>& holders = demand.parts[p].holders;
-    order.resize(holders.size());
+    const std::vector<std::uint64_t> bytes = taken(demand, demand.parts[p]);
+    wanted.assign(listed, 0);
+    for (std::size_t j = 0; j < reads; ++j) wanted[j % listed] += bytes[j % receivers];
     std::iota(order.begin(), order.end(), 0);
-    const std::size_t wanted = std::min(listed, order.size());
-    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(wanted), order.end(),
-                      [&](std::uint32_t a, std::uint32_t b) {
-                        const std::uint64_t load_a = load_[holders[a]], load_b = load_[holders[b]];
-                        return load_a != load_b ? load_a < load_b : a < b;
-                      });
-    for (std::size_t i = 0; i < listed; ++i) demand.chosen[i][p] = order[i % wanted];
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return wanted[a] > wanted[b]; });
+    for (const std::size_t i : order) {
+      const auto least = std::min_element(holders.begin(), holders.end(),
+                                          [this](std::uint32_t a, std::uint32_t b) { return load_[a] < load_[b]; });
+      demand.chosen[i][p] = static_cast<std::uint32_t>(least - holders.begin());
+      load_[*least] += wanted[i];
+    }
   }
-  add(demand, false);
 }
 
 std::uint64_t Balancer::lower_bound() const {
@@ -121,7 +122,7 @@ Balance Balancer::run() {
     if (static_cast<double>(before) <= kGoodEnough * static_cast<double>(bound)) break;
     for (const std::size_t i : order) {
       if (rank_of[i].first < 2) continue;
-      add(demands_[i], true);
+      remove(demands_[i]);
       choose(demands_[i]);
     }
     if (busiest() >= before) break;
