@@ -62,7 +62,8 @@ def model(layers: int = 2, hidden: int = 48, experts: int = 0, odd: bool = False
     for layer in range(layers):
         begin = f"model.layers.{layer}."
         for name, shape, split in (("self_attn.q_proj.weight", (hidden, hidden), 0), ("self_attn.q_proj.bias", (hidden,), 0),
-                                   ("self_attn.o_proj.weight", (hidden, hidden), 1), ("input_layernorm.weight", (hidden,), None),
+                                   ("self_attn.o_proj.weight", (hidden, hidden), 1),
+                                   ("input_layernorm.weight", (hidden,), None),
                                    ("mlp.down_proj.weight", (hidden, 80), 1)):  # fmt: skip
             dtype = "torch.float32" if split is None else "torch.bfloat16"
             out.append(Tensor(begin + name, shape, split, layer, dtype=dtype))
@@ -70,7 +71,8 @@ def model(layers: int = 2, hidden: int = 48, experts: int = 0, odd: bool = False
             for name in ("gate_proj", "down_proj"):
                 out.append(Tensor(f"{begin}mlp.experts.{expert}.{name}.weight", (hidden, 24), 0, layer, expert))
     if odd:
-        out += [Tensor("model.extra.weight", (10, hidden)), Tensor("model.few.weight", (3, 5)), Tensor("visual.conv", (6, 3, 2, 4, 4))]
+        out += [Tensor("model.extra.weight", (10, hidden)), Tensor("model.few.weight", (3, 5))]
+        out.append(Tensor("visual.conv", (6, 3, 2, 4, 4)))
     return out
 
 
@@ -199,7 +201,8 @@ def drawn(seed: int) -> Case:
     dice.shuffle(tensors)
     trainers: list[Callable[[], list[list[Part]]]] = [
         lambda: fsdp(tensors, dice.randint(1, 7), dice.randint(1, 3)), lambda: copies(tensors, dice.randint(1, 6)),
-        lambda: grid(tensors, dice.randint(1, 4), dice.randint(1, 3)), lambda: experts(tensors, dice.choice([1, 2, 4]), dice.randint(1, 3), 8),
+        lambda: grid(tensors, dice.randint(1, 4), dice.randint(1, 3)),
+        lambda: experts(tensors, dice.choice([1, 2, 4]), dice.randint(1, 3), 8),
         lambda: stages(tensors, dice.randint(1, 3), dice.randint(1, 3), layers),
     ]  # fmt: skip
     tp, pp = dice.randint(1, 5), dice.choice([1, 1, 2])
@@ -212,9 +215,10 @@ def drawn(seed: int) -> Case:
 def shard_json(part: Part) -> dict:
     kind = "TP_SHARDING" if part.shards > 1 else "NO_SHARDING"
     return {"type": "dataclass", "class_path": "awex.meta.weight_meta.ParameterShardMeta", "data": {
-        "tp_rank": part.tp_rank, "attn_tp_rank": part.tp_rank, "pp_rank": part.pp_rank, "ep_rank": part.ep_rank, "ep_tp_rank": 0,
-        "global_rank": part.rank, "world_size": part.world, "engine_rank": 0, "name": part.tensor.name, "shape": list(part.extent),
-        "numel": product(part.extent), "dtype": {"type": "torch_dtype", "value": part.tensor.dtype}, "global_offset": list(part.offset),
+        "tp_rank": part.tp_rank, "attn_tp_rank": part.tp_rank, "pp_rank": part.pp_rank, "ep_rank": part.ep_rank,
+        "ep_tp_rank": 0, "global_rank": part.rank, "world_size": part.world, "engine_rank": 0, "name": part.tensor.name,
+        "shape": list(part.extent), "numel": product(part.extent),
+        "dtype": {"type": "torch_dtype", "value": part.tensor.dtype}, "global_offset": list(part.offset),
         "sharding_type": {"type": "enum", "class_path": "awex.sharding.param_sharding.ShardingType", "value": kind},
         "num_shards": part.shards, "sharding_dim": part.dim, "cp_rank": 0, "cp_size": 1, "cp_mode": "none"}}  # fmt: skip
 

@@ -66,7 +66,7 @@ def compare(case: Case, plans: dict[int, list], directory: pathlib.Path) -> int:
         predicted[int(rank)].append(tuple(row))
     count = 0
     for rank, operations in plans.items():
-        real = [(str(peer), op.send_shard_meta.name, bracketed(op.send_offset), bracketed(op.recv_offset), bracketed(op.overlap_shape))
+        real = [(str(peer), op.send_shard_meta.name, *map(bracketed, (op.send_offset, op.recv_offset, op.overlap_shape)))
                 for peer, op in operations]  # fmt: skip
         for place, (ours, theirs) in enumerate(zip(predicted[rank], real)):
             if ours != theirs:
