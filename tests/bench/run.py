@@ -111,7 +111,7 @@ def measure_update(arguments):
         yield Figure("CPU per update, call + success, we pause" + at, "ms", *both("cpu_ms"), 0.25, True,
                      "seven requests where the peer makes one; fsyncs for any N")
         yield Figure("CPU per update, call + success, the trainer pauses" + at, "ms", gathered(alike, "cpu_ms"),
-                     gathered(peer, "cpu_ms"), 0.25, True, "five requests where the peer makes one; fsyncs for any N")
+                     gathered(peer, "cpu_ms"), 0.25, True, "three requests where the peer makes one; fsyncs for any N")
         yield Figure("pause beyond the slowest worker" + at, "ms", *both("pause_ms"), pauses.get(workers), False,
                      "CPU of pause and load calls, two journal groups")
         yield Figure("fsyncs per update" + at, "fsyncs", gathered(ours, "fsyncs"), [], 8, False,
@@ -138,9 +138,15 @@ def measure_load(arguments):
 
     def loads(gateway):
         return scenarios.slow_loads(arguments, gateway, workers, arguments.updates or 3)
-    runs = alternate(arguments, loads)
-    arguments.raw["load"] = runs
-    yield Figure(f"update beyond the workers' own time, loads of {scenarios.LOAD_MS} ms, N = {workers}", "ms",
+    def loads_alike(gateway):
+        return scenarios.slow_loads(arguments, gateway, workers, arguments.updates or 3, scenarios.LIKE_THE_PEER)
+    runs = alternate(arguments, {"ours": [loads, loads_alike], "peer": [loads]})
+    alike = runs.pop("ours: loads_alike")
+    arguments.raw["load"] = runs | {"ours, the trainer pauses": alike}
+    yield Figure(f"update beyond the workers' own time, loads of {scenarios.LOAD_MS} ms, the trainer pauses, N = {workers}",
+                 "ms", gathered(alike, "beyond_ms"), gathered(runs.get("peer", []), "beyond_ms"),
+                 150 if workers == MANY else None, False, "CPU of the calls before and after the loads")
+    yield Figure(f"update beyond the workers' own time, loads of {scenarios.LOAD_MS} ms, we pause, N = {workers}", "ms",
                  gathered(runs["ours"], "beyond_ms"), gathered(runs.get("peer", []), "beyond_ms"),
                  150 if workers == MANY else None, False, "CPU of the calls before and after the loads")
 

@@ -69,8 +69,8 @@ def updates(arguments, gateway, workers, count, settings=None, latency=None):
         return out
 
 
-def slow_loads(arguments, gateway, workers, count):
-    out = updates(arguments, gateway, workers, count, TRUSTING,
+def slow_loads(arguments, gateway, workers, count, settings=TRUSTING):
+    out = updates(arguments, gateway, workers, count, settings,
                   {"/save": SAVE_MS, "/update_weights_from_disk": LOAD_MS})
     out["beyond_ms"] = [wall - SAVE_MS - LOAD_MS for wall in out["wall_ms"]]
     return out

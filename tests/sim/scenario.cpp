@@ -103,7 +103,7 @@ Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreS
   if (all_vllm && random.chance(200)) policy.pause_mode = PauseMode::wait;
   if (all_sglang && random.chance(200)) policy.pause_mode = PauseMode::retract;
   if (random.chance(40)) policy.pause = protocol::PauseOwner::never;
-  if (random.chance(40)) policy.pause = protocol::PauseOwner::caller;
+  if (random.chance(120)) policy.pause = protocol::PauseOwner::caller;
   if (random.chance(200)) policy.digest = protocol::DigestPolicy::before;
   if (random.chance(200) || store.blind) policy.digest = protocol::DigestPolicy::off;
   if (random.chance(300)) {
@@ -114,7 +114,7 @@ Policy draw_policy(Random& random, bool calm, const PairSpec& pair, const StoreS
     }
     if (random.chance(250)) policy.evidence = Evidence::probe;
   }
-  const bool trusting = random.chance(150);
+  const bool trusting = random.chance(250);
   if (trusting) policy.evidence = Evidence::acknowledged;
   policy.allow_layout_change = random.chance(150);
   policy.keep_versions = static_cast<int>(random.between(1, 3));
