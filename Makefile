@@ -12,7 +12,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install-build install-test configure build run wheel check unit blackbox tidy-check types sim fault demo-smoke presets model fuzz test controller real bench nightly format tidy clean
+.PHONY: help install-build install-test configure build run wheel check unit blackbox tidy-check types sim fault demo-smoke presets model fuzz test controller real awex bench nightly format tidy clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,11 @@ help: ## this text
 install-build: ## install what building needs (Debian packages; root or sudo)
 	$(PART) "install: build" tools/install.sh build
 
-install-test: ## install what all the tests need
+install-awex: ## the real awex package, through the gateway
+	$(PART) "real AWEX: environment" tests/awex/install_env.sh
+	$(PART) "real AWEX: transfers and faults" tests/awex/run.py
+
+test: ## install what all the tests need
 	$(PART) "install: build and test" tools/install.sh build test
 
 configure:
@@ -84,6 +88,10 @@ controller:
 real:
 	$(PART) "real engines: environment" tests/real/install_env.sh
 	$(PART) "real engines: contract and end to end" tests/real/run.py --suite ci
+
+awex: ## the real awex package, through the gateway
+	$(PART) "real AWEX: environment" tests/awex/install_env.sh
+	$(PART) "real AWEX: transfers and faults" tests/awex/run.py
 
 test: ## install what is needed, and pass everything that CI runs
 	@rm -f $(PARTS)

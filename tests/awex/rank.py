@@ -142,7 +142,9 @@ class Rank:
         self.dies_midway = self.part.rank == rank
 
     def digests(self) -> dict[str, Any]:
-        return {"names": digests(self.part.parameters), "last": self.last, "in_group": self.group is not None}
+        sizes = {value.data_ptr(): value.numel() * value.element_size() for value in self.part.parameters.values()}
+        held = {"names": digests(self.part.parameters), "bytes": sum(sizes.values())}
+        return {**held, "last": self.last, "in_group": self.group is not None}
 
     def expected(self, seed: int) -> dict[str, str]:
         return digests(self.part.expected(seed))

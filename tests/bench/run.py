@@ -171,8 +171,22 @@ def measure_awex(arguments):
                      gathered(peer, "beyond_ms"), 0.25, True, "the reads before and after, fsyncs of the journal")
         yield Figure(f"CPU per AWEX update, {who}" + at, "ms", gathered(runs[ours], "cpu_ms"), gathered(peer, "cpu_ms"),
                      None, False, "the kernel's TCP, fsyncs")
+    yield from measure_served(arguments, workers)
     yield Figure("AWEX connect, workers that answer at once" + at, "ms", gathered(runs["ours"], "connect_ms"),
                  gathered(peer, "connect_ms"), None, False, "parsing, checking and merging the metadata")
+
+
+def measure_served(arguments, workers):
+    def reads(gateway):
+        return scenarios.served(arguments, gateway, workers, READERS if gateway == "ours" else PEER_READERS)
+
+    runs = alternate(argparse.Namespace(**{**vars(arguments), "rounds": 1}), reads)
+    arguments.raw["awex metadata"] = runs
+    peer, at = runs.get("peer", []), f", N = {workers}"
+    yield Figure("AWEX metadata that each worker reads" + at, "MB", gathered(runs["ours"], "mb"), gathered(peer, "mb"), 0.5, True,
+                 "one shard once, one engine for all")
+    yield Figure("CPU for that, each worker" + at, "ms", gathered(runs["ours"], "cpu_ms"), gathered(peer, "cpu_ms"), 0.1, True,
+                 "the kernel's copy into the socket")
 
 
 def measure_saves(arguments):
