@@ -20,6 +20,7 @@ class Pair:
 
     def __init__(self, gateway: Gateway, fleet: Fleet, trainers: list[Worker], engines: list[Worker]) -> None:
         self.gateway, self.fleet, self.trainers, self.engines = gateway, fleet, trainers, engines
+        self.colocated = False
         self.version = 0
         self.served = 0  # the version that was committed last
 
@@ -42,6 +43,7 @@ class Pair:
             "save_path": save_path,
             "nccl_master_addr": "127.0.0.1",
             "nccl_master_port": wire.free_port(),
+            "colocate": self.colocated,
         }
         return self.gateway.call("POST", "/connect", body, timeout=PATIENCE)
 
@@ -57,6 +59,7 @@ class Pair:
         self.version += 1
         for worker in self.trainers:
             worker.ask("POST", "/debug/set_weights", {"seed": self.seed_of(self.version)})
+            worker.ask("POST", "/debug/memory", {"released": []})
         return self.version
 
     def begin_update(self) -> wire.Pending:
