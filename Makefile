@@ -20,11 +20,7 @@ help: ## this text
 install-build: ## install what building needs (Debian packages; root or sudo)
 	$(PART) "install: build" tools/install.sh build
 
-install-awex: ## the real awex package, through the gateway
-	$(PART) "real AWEX: environment" tests/awex/install_env.sh
-	$(PART) "real AWEX: transfers and faults" tests/awex/run.py
-
-test: ## install what all the tests need
+install-test: ## install what all the tests need
 	$(PART) "install: build and test" tools/install.sh build test
 
 configure:
@@ -91,6 +87,7 @@ real:
 
 awex: ## the real awex package, through the gateway
 	$(PART) "real AWEX: environment" tests/awex/install_env.sh
+	$(PART) "real AWEX: plans as we predict them, op for op" bash -c '"$$(tests/awex/install_env.sh --path)"/bin/python tests/awexplan/plan_test.py build/release'
 	$(PART) "real AWEX: transfers and faults" tests/awex/run.py
 
 test: ## install what is needed, and pass everything that CI runs
