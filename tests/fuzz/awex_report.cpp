@@ -15,14 +15,16 @@
 namespace weighlock::awex {
 namespace {
 
-// Duplicate keys aside.
+// The strict parser stops at a key that appears twice and at an exponent beyond any integer, wherever the text goes
+// from there; numbers that are handed on as text need no value.
 void check_skipping(std::string_view text) {
   Scanner scan(text, limits::kJsonDepthMax);
   std::string_view raw;
   const bool taken = scan.skip_value(raw) && scan.at_end();
   const Result<json::value> value = parse_json(text, "text");
-  const bool strict = value || value.error().message.find("appears twice") != std::string::npos;
-  WEIGHLOCK_CHECK(taken == strict, "a value is skipped if it is JSON, and only then");
+  for (const std::string_view excused : {"appears twice", "exponent overflow"})
+    if (!value && value.error().message.find(excused) != std::string::npos) return;
+  WEIGHLOCK_CHECK(taken == value.has_value(), "a value is skipped if it is JSON, and only then");
 }
 
 void check_serving(const Report& report) {
