@@ -124,6 +124,16 @@ class Gateway:
         if status != 200:
             sys.exit(f"{self.name}: /connect answered {status}: {text[:500]}")
 
+    def connect_awex(self, urls, settings=None):
+        """(seconds, None), or (seconds, why not)."""
+        body = {"pair_name": "bench", "mode": "awex", "nccl_master_addr": "127.0.0.1", "nccl_master_port": 29500,
+                "train_worker_urls": urls["train"], "inference_worker_urls": urls["infer"]}
+        if settings and self.name == "ours":
+            body["settings"] = settings
+        began = time.monotonic()
+        status, text = self.http.call("POST", "/connect", body)
+        return time.monotonic() - began, None if status == 200 else f"/connect answered {status}: {text[:500]}"
+
     def update(self, version):
         """(seconds, the answer)."""
         began = time.monotonic()

@@ -2,7 +2,7 @@
 """Measures our gateway beside AReaL's, in one run, alternating, and says whether the wanted figures hold.
 
     run.py                       everything; exits 1 when a wanted figure is missed
-    run.py --only update,watch   some of: update, load, saves, metadata, watch, recovery, simulator
+    run.py --only update,watch   some of: update, load, awex, awex-size, saves, metadata, watch, recovery, simulator
     run.py --smoke               ours alone, eight workers, no figures: that all of it still runs
 
 Medians over all repetitions; the spread is the lowest and highest. CPU is that of the gateway's process, in the kernel too.
@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 
+import awex_size
 import scenarios
 from processes import HERE
 
@@ -111,7 +112,7 @@ def measure_update(arguments):
         yield Figure("CPU per update, call + success, we pause" + at, "ms", *both("cpu_ms"), 0.25, True,
                      "seven requests where the peer makes one; fsyncs for any N")
         yield Figure("CPU per update, call + success, the trainer pauses" + at, "ms", gathered(alike, "cpu_ms"),
-                     gathered(peer, "cpu_ms"), 0.25, True, "five requests where the peer makes one; fsyncs for any N")
+                     gathered(peer, "cpu_ms"), 0.25, True, "three requests where the peer makes one; fsyncs for any N")
         yield Figure("pause beyond the slowest worker" + at, "ms", *both("pause_ms"), pauses.get(workers), False,
                      "CPU of pause and load calls, two journal groups")
         yield Figure("fsyncs per update" + at, "fsyncs", gathered(ours, "fsyncs"), [], 8, False,
@@ -138,11 +139,76 @@ def measure_load(arguments):
 
     def loads(gateway):
         return scenarios.slow_loads(arguments, gateway, workers, arguments.updates or 3)
-    runs = alternate(arguments, loads)
-    arguments.raw["load"] = runs
-    yield Figure(f"update beyond the workers' own time, loads of {scenarios.LOAD_MS} ms, N = {workers}", "ms",
+    def loads_alike(gateway):
+        return scenarios.slow_loads(arguments, gateway, workers, arguments.updates or 3, scenarios.LIKE_THE_PEER)
+    runs = alternate(arguments, {"ours": [loads, loads_alike], "peer": [loads]})
+    alike = runs.pop("ours: loads_alike")
+    arguments.raw["load"] = runs | {"ours, the trainer pauses": alike}
+    yield Figure(f"update beyond the workers' own time, loads of {scenarios.LOAD_MS} ms, the trainer pauses, N = {workers}",
+                 "ms", gathered(alike, "beyond_ms"), gathered(runs.get("peer", []), "beyond_ms"),
+                 150 if workers == MANY else None, False, "CPU of the calls before and after the loads")
+    yield Figure(f"update beyond the workers' own time, loads of {scenarios.LOAD_MS} ms, we pause, N = {workers}", "ms",
                  gathered(runs["ours"], "beyond_ms"), gathered(runs.get("peer", []), "beyond_ms"),
                  150 if workers == MANY else None, False, "CPU of the calls before and after the loads")
+
+
+def measure_awex(arguments):
+    workers = 8 if arguments.smoke else FEW
+
+    def transfer(gateway):
+        return scenarios.transfers(arguments, gateway, workers, arguments.updates or 20, scenarios.TRUSTING)
+
+    def transfer_alike(gateway):
+        return scenarios.transfers(arguments, gateway, workers, arguments.updates or 20, scenarios.LIKE_THE_PEER)
+
+    runs = alternate(arguments, {"ours": [transfer, transfer_alike], "peer": [transfer]})
+    arguments.raw["awex"] = runs
+    if runs["ours"][0] is None:
+        print("  ours doesn't carry AWEX: not measured", file=sys.stderr)
+        return
+    peer, at = runs.get("peer", []), f", N = {workers}"
+    for ours, who in (("ours", "we pause"), ("ours: transfer_alike", "the trainer pauses")):
+        yield Figure(f"AWEX update beyond the workers' own time, {who}" + at, "ms", gathered(runs[ours], "beyond_ms"),
+                     gathered(peer, "beyond_ms"), 0.25, True, "the reads before and after, fsyncs of the journal")
+        yield Figure(f"CPU per AWEX update, {who}" + at, "ms", gathered(runs[ours], "cpu_ms"), gathered(peer, "cpu_ms"),
+                     None, False, "the kernel's TCP, fsyncs")
+    yield from measure_served(arguments, workers)
+    yield Figure("AWEX connect, workers that answer at once" + at, "ms", gathered(runs["ours"], "connect_ms"),
+                 gathered(peer, "connect_ms"), None, False, "parsing, checking and merging the metadata")
+
+
+def measure_served(arguments, workers):
+    def reads(gateway):
+        return scenarios.served(arguments, gateway, workers, READERS if gateway == "ours" else PEER_READERS)
+
+    runs = alternate(argparse.Namespace(**{**vars(arguments), "rounds": 1}), reads)
+    arguments.raw["awex metadata"] = runs
+    peer, at = runs.get("peer", []), f", N = {workers}"
+    yield Figure("AWEX metadata that each worker reads" + at, "MB", gathered(runs["ours"], "mb"), gathered(peer, "mb"), 0.5, True,
+                 "one shard once, one engine for all")
+    yield Figure("CPU for that, each worker" + at, "ms", gathered(runs["ours"], "cpu_ms"), gathered(peer, "cpu_ms"), 0.1, True,
+                 "the kernel's copy into the socket")
+
+
+def measure_awex_size(arguments):
+    runs = [awex_size.whole(arguments) for _ in range(arguments.rounds)]
+    arguments.raw["awex of DeepSeek-V3's size"] = runs
+    for name, unit, key, wanted in (("AWEX metadata of DeepSeek-V3's size: parse", "s", "parse_s", 3),
+                                    ("the same: plan all ranks and prove it", "s", "plan_s", 2),
+                                    ("the same: memory", "GiB", "resident_gib", 3),
+                                    ("the same: busiest sender / lower bound", "", "balance", 1.05),
+                                    ("the same: bytes sent / needed", "", "redundancy", 1)):  # fmt: skip
+        yield Figure(name, unit, [run[key] for run in runs], [], wanted, False, "one pass over a gigabyte of JSON")
+
+    def reads(gateway):
+        return awex_size.served(arguments, gateway, 4 if arguments.smoke else 16)
+
+    runs = alternate(argparse.Namespace(**{**vars(arguments), "rounds": 1}), reads)
+    arguments.raw["awex metadata of a tenth of that size"] = runs
+    for name, unit, key, wanted in ((f"a tenth of it, for {awex_size.READ_BY} workers: bytes of each", "MB", "read_mb", 0.5),
+                                    ("the same: CPU for all of them", "s", "all_cpu_s", 0.1)):  # fmt: skip
+        yield Figure(name, unit, [run[key] for run in runs["ours"]], [run[key] for run in runs.get("peer", [])], wanted, True,
+                     "one shard once, and only copies that are read")
 
 
 def measure_saves(arguments):
@@ -201,8 +267,9 @@ def measure_simulator(arguments):
     yield Figure("simulator, one process", "seeds/s", rates, [], None, False, "the invariants, looked at after each step")
 
 
-MEASURES = {"update": measure_update, "load": measure_load, "saves": measure_saves, "metadata": measure_metadata,
-            "watch": measure_watch, "recovery": measure_recovery, "simulator": measure_simulator}
+MEASURES = {"update": measure_update, "load": measure_load, "awex": measure_awex, "awex-size": measure_awex_size,
+            "saves": measure_saves, "metadata": measure_metadata, "watch": measure_watch, "recovery": measure_recovery,
+            "simulator": measure_simulator}
 
 
 def arguments_of(command_line):

@@ -9,7 +9,7 @@ import time
 
 from processes import Http, KEY, Lab, memory_mib
 
-SAVE_MS, LOAD_MS = 300, 200
+SAVE_MS, LOAD_MS, TRANSFER_MS = 300, 200, 50
 TRUSTING = {"evidence": "acknowledged"}  # call and success: what the peer has
 LIKE_THE_PEER = {"evidence": "acknowledged", "pause": "caller"}  # and the trainer pauses and continues, as with the peer
 
@@ -69,11 +69,47 @@ def updates(arguments, gateway, workers, count, settings=None, latency=None):
         return out
 
 
-def slow_loads(arguments, gateway, workers, count):
-    out = updates(arguments, gateway, workers, count, TRUSTING,
+def slow_loads(arguments, gateway, workers, count, settings=TRUSTING):
+    out = updates(arguments, gateway, workers, count, settings,
                   {"/save": SAVE_MS, "/update_weights_from_disk": LOAD_MS})
     out["beyond_ms"] = [wall - SAVE_MS - LOAD_MS for wall in out["wall_ms"]]
     return out
+
+
+def transfers(arguments, gateway, workers, count, settings=None):
+    """Updates in AWEX mode of a pair of `workers`, half of them trainers: the fleet's transfer is a collective that takes
+    TRANSFER_MS after the last has been asked; what the gateway adds to it. "connect_ms" is of a bring-up in which all
+    workers answer at once. None where the mode isn't carried."""
+    fleet = {"infer": workers // 2, "train": workers // 2, "latency_ms": {"/awex/update_weights": TRANSFER_MS}}
+    with Lab(arguments, gateway, fleet, ["--update-timeout", "60"]) as lab:
+        connected, refused = lab.gateway.connect_awex(lab.fleet.urls, settings)
+        if refused and "not carried" in refused:
+            return None
+        if refused:
+            raise NotOk(f"{gateway}: {refused}")
+        wall, answer = lab.gateway.update(1)
+        if answer.get("status") != "ok":
+            raise NotOk(f"{gateway}: the first transfer: {str(answer)[:500]}")
+        runs = [one_update(lab, version) for version in range(2, count + 2)]
+        out = {name: [run[name] for run in runs] for name in runs[0]}
+        out.update(connect_ms=[connected * 1e3], first_ms=[wall * 1e3],
+                   beyond_ms=[ms - TRANSFER_MS for ms in out["wall_ms"]])
+        return out
+
+
+def served(arguments, gateway, workers, readers):
+    """What a worker reads of the metadata at a bring-up, both lists, and the gateway's CPU for it. None as above."""
+    fleet = {"infer": workers // 2, "train": workers // 2, "awex_tensors": 10 if arguments.smoke else 100}
+    with Lab(arguments, gateway, fleet) as lab:
+        _, refused = lab.gateway.connect_awex(lab.fleet.urls)
+        if refused and "not carried" in refused:
+            return None
+        if refused:
+            raise NotOk(f"{gateway}: {refused}")
+        pair = json.loads(lab.fleet.ask("statistics")["awex_group"])["pair_name"]
+        keys = ("training_params_meta", "infer_params_meta")
+        runs = [read_at_once(lab, readers, f"/weight_meta/{pair}/{key}") for key in keys]
+        return {"mb": [sum(run["mb"] for run in runs)], "cpu_ms": [sum(run["cpu_s"] for run in runs) * 1e3 / readers]}
 
 
 def watched(arguments, workers, seconds):
@@ -119,11 +155,11 @@ def metadata(arguments, gateway, megabytes, readers):
                 "value_mb": len(value) / 1e6}
 
 
-def read_at_once(lab, readers):
+def read_at_once(lab, readers, path="/weight_meta/bench/params"):
     sizes, failures = [], []
 
     def read():
-        status, text = Http(lab.gateway.http.port, KEY).call("GET", "/weight_meta/bench/params")
+        status, text = Http(lab.gateway.http.port, KEY).call("GET", path)
         (sizes if status == 200 else failures).append(len(text))
 
     began, before = time.monotonic(), lab.gateway.cpu()
@@ -135,7 +171,8 @@ def read_at_once(lab, readers):
     if failures or len(sizes) != readers:
         raise NotOk(f"{lab.gateway.name}: {readers - len(sizes)} of {readers} reads failed")
     cpu = lab.gateway.cpu() - before
-    return {"cpu_s": cpu, "wall_s": time.monotonic() - began, "cpu_ms_per_mb": cpu * 1e3 / (sum(sizes) / 1e6)}
+    return {"cpu_s": cpu, "mb": sizes[0] / 1e6, "wall_s": time.monotonic() - began,
+            "cpu_ms_per_mb": cpu * 1e3 / (sum(sizes) / 1e6)}
 
 
 def recovery(arguments, workers):

@@ -1,5 +1,6 @@
 // Evidence `acknowledged`: an update asks no more than is needed, and knows as much of who serves.
 #include "weighlock/protocol/fixture_test.hpp"
+#include "weighlock/protocol/worker_calls.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -24,6 +25,24 @@ TEST_F(AcknowledgedTest, each_worker_is_read_paused_loaded_and_resumed_and_nothi
     EXPECT_EQ(worker(i).evidence, Evidence::acknowledged);
     EXPECT_EQ(update(id).targets.at(url(i)).verdict, Verdict::verified);
   }
+}
+
+TEST_F(AcknowledgedTest, where_the_caller_pauses_each_worker_is_read_and_loaded_and_nothing_else) {
+  policy.pause = PauseOwner::caller;
+  connect(3);
+  request(1, policy);
+  for (int i = 0; i < 3; ++i) engine(i).operations.clear();
+  script(1, K::load, failed(OutcomeKind::untouched, "busy"));
+  const UpdateId id = request(2, policy);
+  for (int i = 0; i < 3; i += 2) {
+    EXPECT_EQ(engine(i).operations, (std::vector<K>{K::read_state, K::load}));
+    EXPECT_EQ(worker(i).state, WorkerState::ready);
+    EXPECT_EQ(worker(i).version->version, 2);
+  }
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(engine(1).operations,
+            (std::vector<K>{K::read_state, K::load, K::read_state, K::set_label, K::load, K::verify, K::read_state}))
+      << "one that was brought up to date later is looked at";
 }
 
 TEST_F(AcknowledgedTest, an_engine_whose_load_sets_no_label_gets_one_and_is_flushed) {
@@ -78,6 +97,31 @@ TEST_F(AcknowledgedTest, failed_loads_still_cost_the_quorum) {
   EXPECT_EQ(update(id).state, UpdateState::rolled_back);
   EXPECT_EQ(update(id).error->code, ErrorCode::quorum_lost);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(worker(i).version->version, 1);
+}
+
+// What the next reading finds, if it is of a process that nobody has read, after a load that got this answer.
+Worker new_process_after(OutcomeKind answer, const std::string& label_before) {
+  Worker worker;
+  if (!label_before.empty()) note_sent(worker, {1, K::set_label}, label_before, true);
+  worker.in_flight.reset();
+  const EarlierCall load{2, K::load};
+  note_sent(worker, load, "2", true);
+  Outcome outcome;
+  outcome.kind = answer;
+  note_ended(worker, load, outcome, true);
+  note_new_process(worker);
+  return worker;
+}
+
+TEST(Announced, a_new_process_may_have_got_a_load_that_no_label_announced) {
+  EXPECT_TRUE(new_process_after(OutcomeKind::touched, "").touched);
+  EXPECT_TRUE(new_process_after(OutcomeKind::ok, "").touched);
+  EXPECT_EQ(new_process_after(OutcomeKind::unknown, "").earlier.size(), 1U) << "it may still run there";
+}
+
+TEST(Announced, a_new_process_without_the_label_did_not_get_the_load_that_the_label_announced) {
+  EXPECT_FALSE(new_process_after(OutcomeKind::touched, "loading:u1").touched);
+  EXPECT_TRUE(new_process_after(OutcomeKind::unknown, "loading:u1").earlier.empty());
 }
 
 }  // namespace

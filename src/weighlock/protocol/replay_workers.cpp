@@ -276,7 +276,7 @@ void Replay::worker_seen(const Record& record) {
   note_new_process(worker);
   if (!flag_of(body, "outstanding")) {
     worker.earlier.clear();
-    worker.touched = false;
+    worker.touched = flag_of(body, "touched");
   }
   for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
   worker.joins.doubtful_load.clear();

@@ -34,6 +34,14 @@ void send_check(Context& context, Update& update, Target& target) {
   context.call(update, target, Step::checking, std::move(operation));
 }
 
+// The caller continues it by itself, later: there is no resume of ours whose effect a read could show, and the answer
+// to the load is all the evidence that was asked for. What comes after that answer is the watch's.
+bool needs_no_check(const Update& update, const Target& target, const Worker& worker) {
+  return update.policy.pause == PauseOwner::caller && trusts_answers(update) && update.kind == UpdateKind::update &&
+         target.verdict == Verdict::verified && target.load_took && !target.recovered && !target.pause_sent &&
+         !worker.paused_by_us && worker.earlier.empty();
+}
+
 void send_flush(Context& context, Update& update, Target& target) {
   Operation operation;
   operation.kind = OperationKind::flush;
@@ -207,6 +215,7 @@ void start_resume(Context& context, Update& update, Target& target) {
   target.tries = 0;
   const bool ours = target.pause_sent && !target.was_paused;
   if (ours && (target.paused || worker.paused_by_us)) return send_resume(context, update, target);
+  if (needs_no_check(update, target, worker)) return after_check(context, update, target);
   send_check(context, update, target);
 }
 

@@ -67,6 +67,8 @@ struct Worker {
   bool paused_by_us = false;  // a pause intent of ours in this incarnation has no known end
   bool pause_since_read =
       false;  // a pause was sent after the last reading: whichever process answers next may have got it
+  bool load_since_read =
+      false;  // a load ended after the last reading, not without effect: it may have been of a new process
   bool paused_by_other = false;
   bool touched = false;  // a load was sent since it was READY or a new process: its label needn't say what it holds
 

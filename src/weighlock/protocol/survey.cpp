@@ -48,6 +48,11 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
     context.set_worker(
         worker, WorkerState::quarantined,
         context.cause(CauseCode::outstanding, "a new process answers, and an earlier call may have gone to it"));
+  else if (worker.touched)
+    context.set_worker(
+        worker, WorkerState::quarantined,
+        context.cause(CauseCode::load_unknown,
+                      "a new process answers, and a load that was meant for its predecessor may have gone to it"));
   else if (worker.paused_by_us)
     context.set_worker(worker, WorkerState::quarantined,
                        context.cause(CauseCode::restarted,
@@ -61,9 +66,13 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
 void record_seen(Context& context, const Worker& worker) {
   json::array labels;
   for (const std::string& label : worker.labels) labels.push_back(json::string(label));
-  json::object body{{"incarnation", worker.incarnation},   {"start_label", worker.start_label},
-                    {"start_path", worker.start_path},     {"labels", std::move(labels)},
-                    {"paused_by_us", worker.paused_by_us}, {"outstanding", !worker.earlier.empty()}};
+  json::object body{{"incarnation", worker.incarnation},
+                    {"start_label", worker.start_label},
+                    {"start_path", worker.start_path},
+                    {"labels", std::move(labels)},
+                    {"paused_by_us", worker.paused_by_us},
+                    {"outstanding", !worker.earlier.empty()},
+                    {"touched", worker.touched}};
   if (worker.dialect) body["dialect"] = std::string(name(*worker.dialect));
   context.record(RecordKind::worker_seen, worker.pair, worker.locked_by, worker.url, std::move(body));
 }
@@ -132,7 +141,7 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
     note_new_incarnation(context, worker, reading);
   }
   if (!reading.incarnation.empty()) {  // a brief reading doesn't tell which process answers
-    worker.pause_since_read = false;
+    worker.pause_since_read = worker.load_since_read = false;
     for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
   }
   const bool settled = worker.taken_over && worker.earlier.empty();

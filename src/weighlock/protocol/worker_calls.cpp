@@ -21,6 +21,13 @@ bool is_load(OperationKind kind) {
   return kind == OperationKind::load || kind == OperationKind::load_empty;
 }
 
+// Its connection ended in the process that it had reached: the one that was read, or that tells by its label that it
+// got it. A load that nothing announced may have reached one that nobody has read yet.
+void end_unanswered(const Worker& worker, EarlierCall& call) {
+  call.may_answer = false;
+  if (!is_load(call.kind) || !worker.load_since_read) call.since_read = false;
+}
+
 }  // namespace
 
 bool changes_something(OperationKind kind) {
@@ -40,6 +47,9 @@ bool changes_something(OperationKind kind) {
 void note_sent(Worker& worker, const EarlierCall& call, const std::string& label, bool writes_label) {
   worker.in_flight = call;
   if (is_load(call.kind)) worker.in_flight->held_before = std::exchange(worker.touched, true);
+  // After a label that says "loading:" on the same connection, a new process shows by its label that it did not get it.
+  const bool announced = !worker.labels.empty() && worker.labels.back().starts_with("loading:");
+  if (is_load(call.kind) && !announced) worker.load_since_read = true;
   if (call.kind == OperationKind::pause) worker.paused_by_us = worker.pause_since_read = true;
   if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);
   if (writes_label) worker.labels.push_back(label);
@@ -55,13 +65,13 @@ void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome,
   if (call.kind == OperationKind::barrier && outcome.ok() && outcome.reading) worker.earlier.clear();
   if (outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
     worker.earlier.push_back(call);
-    worker.earlier.back().may_answer = false;
-    worker.earlier.back().since_read = false;  // its connection ended in the process that it had reached
+    end_unanswered(worker, worker.earlier.back());
   }
 }
 
 void note_new_process(Worker& worker) {
-  worker.touched = std::any_of(worker.earlier.begin(), worker.earlier.end(),
+  worker.touched = std::exchange(worker.load_since_read, false) ||
+                   std::any_of(worker.earlier.begin(), worker.earlier.end(),
                                [](const EarlierCall& earlier) { return earlier.since_read && is_load(earlier.kind); });
   std::erase_if(worker.earlier, [](const EarlierCall& earlier) { return !earlier.since_read; });
 }
@@ -71,7 +81,7 @@ bool note_late(Worker& worker, CallId call, OutcomeKind kind) {
       std::find_if(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) { return e.call == call; });
   if (it == worker.earlier.end()) return false;
   if (kind == OutcomeKind::unknown) {
-    it->may_answer = it->since_read = false;
+    end_unanswered(worker, *it);
   } else {
     worker.earlier.erase(it);  // its own answer: it has ended
   }

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
+#include "awex.hpp"
 #include "checkpoint.hpp"
 
 namespace weighlock::bench {
@@ -101,6 +103,7 @@ void Fleet::on_request(const Request& request) {
 
 void Fleet::answer_worker(const Request& request, Worker& worker) {
   static const std::string kQueuePassed = trainer_answer(R"({"status":"success","result":1})");
+  if (request.target.starts_with("/awex/")) return on_awex(request, worker);
   if (worker.trainer && request.target == "/get_version") return answer_after(request, worker, kQueuePassed);
   if (worker.trainer) return on_save(request, worker);
   if (stalls(request, worker)) {
@@ -207,6 +210,34 @@ void Fleet::on_save(const Request& request, Worker& worker) {
   waiting_saves_.clear();
 }
 
+void Fleet::on_awex(const Request& request, Worker& worker) {
+  static const std::string kUnknown = ok(R"({"detail":"Not Found"})", 404, "Not Found");
+  const bool trainer = worker.trainer;
+  const auto answered = [trainer](std::string_view body) { return trainer ? trainer_answer(body) : ok(body); };
+  const std::string_view call = request.target.substr(std::string_view("/awex/").size());
+  if (call == "report_parallelism")
+    return answer_after(request, worker, answered(awex_parallelism(trainer, trainer ? train_ : 1)));
+  if (call == "report_weight_meta") {
+    const std::string meta =
+        trainer ? awex_weight_meta(worker.number, train_, awex_tensors_) : awex_weight_meta(0, 1, awex_tensors_);
+    const std::string_view form = trainer ? R"({{"result":{},"status":"success"}})" : R"({{"status":"ok","meta":{}}})";
+    return answer_after(request, worker, answered(fmt::format(fmt::runtime(form), meta)));
+  }
+  const std::string done = answered(trainer ? R"({"result":null,"status":"success"})" : R"({"status":"ok"})");
+  if (call == "teardown" && trainer) return answer_after(request, worker, done);
+  if (call == "init_weights_update_group") awex_group_ = request.body;
+  if (call != "init_weights_update_group" && call != "batch_isend_irecv" && call != "update_weights")
+    return answer_after(request, worker, kUnknown);
+  std::vector<Participant>& asked = collectives_[std::string(call)];
+  asked.push_back({request.connection, static_cast<std::size_t>(&worker - workers_.data()), done, request.received});
+  if (asked.size() < workers_.size()) return;
+  const auto latency = latency_.find(request.target);
+  const auto delay = latency == latency_.end() ? std::chrono::microseconds(0) : latency->second;
+  server_.after(delay, [this, all = std::exchange(asked, {})] {
+    for (const Participant& one : all) send_answer(one.connection, workers_[one.worker], one.text, one.received);
+  });
+}
+
 // --- control
 
 json::object Fleet::control(std::string_view target, const json::value& body) {
@@ -222,13 +253,15 @@ json::object Fleet::control(std::string_view target, const json::value& body) {
   return {{"error", "unknown target"}};
 }
 
-// {"infer": N, "train": M, "collective": true, "latency_ms": {"/save": 300}} -> {"infer": [urls], "train": [urls]}.
+// {"infer": N, "train": M, "collective": true, "awex_tensors": 30, "latency_ms": {"/save": 300}} -> {"infer": [urls],
+// "train": [urls]}.
 // Once in a process: addresses stay.
 json::object Fleet::set_up(const json::value& body) {
   if (!workers_.empty()) return {{"error", "a fleet is set up once; start another process"}};
   infer_ = static_cast<int>(find_int(body, "infer").value_or(1));
   train_ = static_cast<int>(find_int(body, "train").value_or(1));
   collective_ = find_bool(body, "collective").value_or(true);
+  awex_tensors_ = static_cast<int>(find_int(body, "awex_tensors").value_or(awex_tensors_));
   if (const json::value* latencies = find(body, "latency_ms"); latencies && latencies->is_object()) {
     for (const auto& [route, ms] : latencies->get_object())
       latency_[std::string(route)] = std::chrono::microseconds(static_cast<long>(ms.to_number<double>() * 1000));
@@ -278,6 +311,7 @@ json::object Fleet::statistics() const {
           {"pause_ended_s", worst ? seconds((worst->window_began + worst->longest_window).time_since_epoch()) : 0},
           {"slowest_own_s", seconds(slowest)},
           {"still_paused", paused},
+          {"awex_group", awex_group_},
           {"cpu_s", cpu(usage.ru_utime) + cpu(usage.ru_stime)}};
 }
 

@@ -3,6 +3,9 @@
 //
 // What the workers hold is a version's directory and label; loading reads nothing. Rank 0 of the trainers really
 // writes a small checkpoint. Bodies are shaped and sized as the real servers' (SGLang 0.5.23, a Werkzeug trainer).
+//
+// Both speak AReaL's AWEX dialect, and move nothing. What is collective there is so here: nobody answers before all
+// have been asked, and then all of them do after the route's latency.
 #pragma once
 
 #include <map>
@@ -50,6 +53,7 @@ class Fleet {
   std::string load(std::string_view body, Worker& worker);
   std::string weights_by_name(std::string_view body, const Worker& worker) const;
   void on_save(const Request& request, Worker& worker);
+  void on_awex(const Request& request, Worker& worker);
   bool stalls(const Request& request, const Worker& worker) const;
   json::object stall(const json::value& body);
 
@@ -68,6 +72,15 @@ class Fleet {
   std::map<std::string, std::chrono::microseconds, std::less<>> latency_;
   std::map<std::string, Route, std::less<>> routes_;
   std::vector<Request> waiting_saves_;  // of the collective; only connection and receipt are read
+  struct Participant {
+    std::uint64_t connection;
+    std::size_t worker;
+    std::string text;
+    Clock::time_point received;
+  };
+  std::map<std::string, std::vector<Participant>, std::less<>> collectives_;  // by route, until all have been asked
+  int awex_tensors_ = 30;
+  std::string awex_group_;  // the body of the last bring-up
   // Workers that do what one route asks and don't answer: each `stall_every_`th, until they are let go.
   std::string stall_route_;
   int stall_every_ = 0;

@@ -1,0 +1,2 @@
+class TransformerConfig:
+    """A name for type hints."""
