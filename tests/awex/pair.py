@@ -55,6 +55,14 @@ class Pair:
     def disconnect(self) -> None:
         self.gateway.good("POST", "/disconnect", {"pair_name": self.gateway.pair}, timeout=PATIENCE)
 
+    def add(self, engine: Worker) -> None:
+        self.gateway.good("POST", f"/v1/pairs/{self.gateway.pair}/workers:add", {"url": engine.url}, timeout=PATIENCE)
+
+    def remove(self, engine: Worker) -> None:
+        identity = self.told()[engine.url]["id"]
+        at = f"/v1/pairs/{self.gateway.pair}/workers/{identity}:remove"
+        self.gateway.good("POST", at, {}, timeout=PATIENCE)
+
     def train(self) -> int:
         self.version += 1
         for worker in self.trainers:

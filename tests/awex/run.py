@@ -64,7 +64,8 @@ def run_faults(steps: Steps, gateway: Gateway, fleet: Fleet) -> None:
     steps.run("a trainer is killed in mid-transfer", faults.dies, pair.trainers[1])
     steps.run("a rank of an engine is killed in mid-transfer", lambda: faults.dies(pair.engines[1], rank=1))
     steps.run("another engine joins between two updates", faults.joins)
-    steps.run("an engine leaves between two updates", faults.leaves)
+    steps.run("the first engine leaves between two updates", lambda: faults.leaves(pair.engines[0]))
+    steps.run("the pair is connected with other engines", faults.connects_with_others)
     steps.run("an engine answers 500 to the bring-up", lambda: faults.bring_up_fails(pair.engines[-1]))
     steps.run("the gateway is killed while the workers are in the collective", faults.gateway_dies)
 
