@@ -63,7 +63,8 @@ void Plan::arrange(std::span<const std::uint32_t> place_of_tensor, std::uint32_t
 std::span<const Operation> Plan::sends_of(Rank sender, Stage stage) const {
   const auto place = [](const Operation& of) { return std::pair(of.stage, of.sender); };
   const auto wanted = std::pair(stage, sender);
-  const auto [begin, end] = std::ranges::equal_range(operations_, wanted, std::less<>(), place);
+  const auto begin = std::ranges::lower_bound(operations_, wanted, std::less<>(), place);
+  const auto end = std::ranges::upper_bound(operations_, wanted, std::less<>(), place);
   return {begin, end};
 }
 

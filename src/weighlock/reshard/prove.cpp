@@ -99,7 +99,8 @@ class Proof {
 
   std::span<const std::uint32_t> operations_on(ShardId target) const {
     const auto of = [this](std::uint32_t number) { return plan_.operations()[number].target; };
-    const auto [begin, end] = std::ranges::equal_range(by_target_, target, std::less<>(), of);
+    const auto begin = std::ranges::lower_bound(by_target_, target, std::less<>(), of);
+    const auto end = std::ranges::upper_bound(by_target_, target, std::less<>(), of);
     return {begin, end};
   }
 
@@ -171,7 +172,8 @@ class Proof {
           const Rank sender = receives[i].sender;
           const auto to = [](const Operation& of) { return of.receiver; };
           const std::span<const Operation> all = plan_.sends_of(sender, stage);
-          const auto [begin, end] = std::ranges::equal_range(all, receiver, std::less<>(), to);
+          const auto begin = std::ranges::lower_bound(all, receiver, std::less<>(), to);
+          const auto end = std::ranges::upper_bound(all, receiver, std::less<>(), to);
           for (auto send = begin; send != end; ++send, ++i) {
             if (i >= receives.size() || receives[i].at != send->at)
               return wrong(fmt::format("{} rank {} sends to rank {} in another order than that receives",
