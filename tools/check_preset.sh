@@ -15,7 +15,7 @@ configured=$(cmake --preset "$preset" 2>&1) || {
 # Only modules that have tests have a target; the fault suite must be there.
 known=$(ninja -C "build/$preset" -t targets all)
 targets=(fault_test)
-for module in core tensor protocol engines trainers; do
+for module in core tensor reshard protocol engines trainers awex; do
   if grep -q "^${module}_test:" <<<"$known"; then targets+=("${module}_test"); fi
 done
 for target in $(grep -o '^fuzz_[a-z_]*:' <<<"$known" | tr -d : | sort -u); do targets+=("$target"); done
