@@ -89,6 +89,19 @@ class FullDisk(unittest.TestCase):
         self.assertEqual((status, body["status"]), (200, "error"), body)
         self.assertIn("make space", body["error"])
         self.assertEqual(self.lab.update(2, "two")[0]["id"], update["id"], "what is known is told")
+        for method, path, body in (("POST", "/v1/pairs/actor/workers:add", {"url": "http://127.0.0.1:9"}),
+                                   ("POST", "/v1/pairs/actor:rollback", {})):
+            status, answer = self.lab.ask(method, path, body)
+            self.assertEqual((status, answer["code"]), (507, "storage_full"), (path, answer))
+            self.assertNotIn("v0", answer["detail"])
+        status, answer = self.lab.ask("POST", "/connect", {
+            "pair_name": "other", "train_worker_urls": ["http://127.0.0.1:9"], "inference_worker_urls": ["http://127.0.0.1:9"],
+            "mode": "disk", "save_path": self.lab.path("other")})
+        self.assertEqual(status, 507, answer)
+        worker = self.lab.ask("GET", "/v1/pairs/actor/workers")[1]["items"][0]["id"]
+        for method, path in (("POST", f"/v1/pairs/actor/workers/{worker}:quarantine"), ("DELETE", "/v1/pairs/actor")):
+            status, answer = self.lab.ask(method, path)
+            self.assertEqual((status, answer["code"]), (507, "storage_full"), (path, answer))
         self.lab.empty()
         self.assertEqual(self.lab.update(4)[0]["state"], "succeeded")
         self.assertTrue(os.path.exists(self.lab.inside("journal.reserve")), "put by again")

@@ -88,24 +88,33 @@ Result<json::value> read_optional_body(const RouteRequest& request) {
   return request.http.body.empty() ? Result<json::value>(json::object{}) : read_body(request);
 }
 
+void post_unless_full(ApiContext& context, protocol::ReplyToken token, std::string what, std::function<void()> post) {
+  if (!context.journal.space_low()) return post();
+  const auto space = std::make_shared<bool>(false);
+  context.read_pool.run(
+      [journal = &context.journal, space] { *space = journal->restore_space(); },
+      [&context, alive = std::weak_ptr(context.alive), space, token, what = std::move(what), post = std::move(post)] {
+        if (alive.expired()) return;
+        if (*space) return post();
+        protocol::Reply refusal;
+        refusal.token = token;
+        refusal.error = Error{ErrorCode::storage_full,
+                              fmt::format("{}: the disk of the gateway's journal is full; make space in its state "
+                                          "directory's file system, then ask again",
+                                          what)};
+        context.waiters.replied(refusal);
+      });
+}
+
 void request_update(ApiContext& context, protocol::RequestUpdate event) {
   const protocol::Pair* pair = context.find_pair(event.pair);
   const bool known = pair && !event.key.empty() && pair->keys.contains(event.key);
-  if (known || !context.journal.space_low()) return context.driver.post(std::move(event));
-  const auto space = std::make_shared<bool>(false);
-  context.read_pool.run([journal = &context.journal, space] { *space = journal->restore_space(); },
-                        [&context, alive = std::weak_ptr(context.alive), space, event = std::move(event)]() mutable {
-                          if (alive.expired()) return;
-                          if (*space) return context.driver.post(std::move(event));
-                          protocol::Reply refusal;
-                          refusal.token = event.token;
-                          refusal.error = Error{
-                              ErrorCode::storage_full,
-                              fmt::format("pair '{}' v{}: the disk of the gateway's journal is full; make space in its "
-                                          "state directory's file system, then ask again",
-                                          event.pair, event.version)};
-                          context.waiters.replied(refusal);
-                        });
+  if (known) return context.driver.post(std::move(event));
+  std::string what = event.rollback ? fmt::format("pair '{}': rollback", event.pair)
+                                    : fmt::format("pair '{}' v{}", event.pair, event.version);
+  const protocol::ReplyToken token = event.token;
+  post_unless_full(context, token, std::move(what),
+                   [&context, event = std::move(event)] { context.driver.post(event); });
 }
 
 void look_outside(ApiContext& context, std::vector<DoubtfulHost> doubtful, PairBody body,

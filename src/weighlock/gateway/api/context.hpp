@@ -117,6 +117,11 @@ WaitAsked read_wait(const RouteRequest& request);
 Result<json::value> read_body(const RouteRequest& request);
 // The same for calls that need none: no body is an empty object.
 Result<json::value> read_optional_body(const RouteRequest& request);
+// On a full disk of the journal, with nothing put by any more, what would be recorded is refused, with storage_full as the
+// reply to `token` and `what` named in it: a record that can't be written ends the process. Else `post` runs, now or when
+// the disk was looked at.
+void post_unless_full(ApiContext& context, protocol::ReplyToken token, std::string what, std::function<void()> post);
+
 // Hands the event to the machine; on a full disk of the journal new work is refused instead, with storage_full as the
 // reply to its token. A key that is known already is no new work.
 void request_update(ApiContext& context, protocol::RequestUpdate event);

@@ -81,7 +81,9 @@ void apply_pair(ApiContext& context, const RouteRequest& request, PairBody read,
               fmt::format("pair '{}': its running update is waited for; the change takes effect when it ends", name)},
         path));
   });
-  context.driver.post(std::move(event));
+  const protocol::ReplyToken token = event.token;
+  post_unless_full(context, token, fmt::format("pair '{}'", name),
+                   [&context, event = std::move(event)] { context.driver.post(event); });
 }
 
 void put_pair(ApiContext& context, const RouteRequest& request, Responder responder) {
@@ -120,7 +122,9 @@ void delete_pair(ApiContext& context, const RouteRequest& request, Responder res
                              fmt::format("pair '{}': its running update is waited for; then it is removed", name)},
                        path));
   });
-  context.driver.post(std::move(event));
+  const protocol::ReplyToken token = event.token;
+  post_unless_full(context, token, fmt::format("pair '{}'", event.pair),
+                   [&context, event = std::move(event)] { context.driver.post(event); });
 }
 
 }  // namespace

@@ -122,7 +122,10 @@ void post_change(ApiContext& context, ChangeWorker event, std::optional<Credenti
               fmt::format("pair '{}': its running update is waited for; the change takes effect when it ends", name)},
         path));
   });
-  context.driver.post(std::move(event));
+  std::string what = fmt::format("pair '{}': worker {}", event.pair, event.worker.url);
+  const protocol::ReplyToken token = event.token;
+  post_unless_full(context, token, std::move(what),
+                   [&context, event = std::move(event)] { context.driver.post(event); });
 }
 
 // A worker of the pair's list, or one that was left behind when it went.
