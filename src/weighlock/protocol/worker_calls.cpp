@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/protocol/phases.hpp"
+
 namespace weighlock::protocol {
 namespace {
 
@@ -48,7 +50,7 @@ void note_sent(Worker& worker, const EarlierCall& call, const std::string& label
   worker.in_flight = call;
   if (is_load(call.kind)) worker.in_flight->held_before = std::exchange(worker.touched, true);
   // After a label that says "loading:" on the same connection, a new process shows by its label that it did not get it.
-  const bool announced = !worker.labels.empty() && worker.labels.back().starts_with("loading:");
+  const bool announced = !worker.labels.empty() && says_loading(worker.labels.back());
   if (is_load(call.kind) && !announced) worker.load_since_read = true;
   if (call.kind == OperationKind::pause) worker.paused_by_us = worker.pause_since_read = true;
   if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);
