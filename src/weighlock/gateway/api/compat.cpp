@@ -151,10 +151,8 @@ void apply_connect(ApiContext& context, PairSpec spec, Responder responder) {
     pending->answer(error_answer(409, blocker_text(pending->context(), name)));
   });
   event.spec = std::move(spec);
-  const protocol::ReplyToken token = event.token;
   std::string what = fmt::format("pair '{}'", event.spec.name);
-  post_unless_full(context, token, std::move(what),
-                   [&context, event = std::move(event)] { context.driver.post(event); });
+  post_event_unless_full(context, std::move(what), std::move(event));
 }
 
 void connect(ApiContext& context, RouteRequest request, Responder responder) {
@@ -290,9 +288,8 @@ void disconnect(ApiContext& context, RouteRequest request, Responder responder) 
   });
   pending->deadline(context.settings.reply_by,
                     [pending, name] { pending->answer(error_answer(409, blocker_text(pending->context(), name))); });
-  const protocol::ReplyToken token = event.token;
-  post_unless_full(context, token, fmt::format("pair '{}'", name),
-                   [&context, event = std::move(event)] { context.driver.post(event); });
+  std::string what = fmt::format("pair '{}'", name);
+  post_event_unless_full(context, std::move(what), std::move(event));
 }
 
 }  // namespace

@@ -112,9 +112,7 @@ void request_update(ApiContext& context, protocol::RequestUpdate event) {
   if (known) return context.driver.post(std::move(event));
   std::string what = event.rollback ? fmt::format("pair '{}': rollback", event.pair)
                                     : fmt::format("pair '{}' v{}", event.pair, event.version);
-  const protocol::ReplyToken token = event.token;
-  post_unless_full(context, token, std::move(what),
-                   [&context, event = std::move(event)] { context.driver.post(event); });
+  post_event_unless_full(context, std::move(what), std::move(event));
 }
 
 void look_outside(ApiContext& context, std::vector<DoubtfulHost> doubtful, PairBody body,

@@ -117,10 +117,17 @@ WaitAsked read_wait(const RouteRequest& request);
 Result<json::value> read_body(const RouteRequest& request);
 // The same for calls that need none: no body is an empty object.
 Result<json::value> read_optional_body(const RouteRequest& request);
-// On a full disk of the journal, with nothing put by any more, what would be recorded is refused, with storage_full as the
-// reply to `token` and `what` named in it: a record that can't be written ends the process. Else `post` runs, now or when
-// the disk was looked at.
+// On a full disk of the journal, with nothing put by any more, what would be recorded is refused, with storage_full as
+// the reply to `token` and `what` named in it: a record that can't be written ends the process. Else `post` runs, now
+// or when the disk was looked at.
 void post_unless_full(ApiContext& context, protocol::ReplyToken token, std::string what, std::function<void()> post);
+// The same for an event that is handed to the machine.
+template <typename Event>
+void post_event_unless_full(ApiContext& context, std::string what, Event event) {
+  const protocol::ReplyToken token = event.token;
+  post_unless_full(context, token, std::move(what),
+                   [&context, event = std::move(event)] { context.driver.post(event); });
+}
 
 // Hands the event to the machine; on a full disk of the journal new work is refused instead, with storage_full as the
 // reply to its token. A key that is known already is no new work.

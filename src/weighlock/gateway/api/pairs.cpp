@@ -81,9 +81,8 @@ void apply_pair(ApiContext& context, const RouteRequest& request, PairBody read,
               fmt::format("pair '{}': its running update is waited for; the change takes effect when it ends", name)},
         path));
   });
-  const protocol::ReplyToken token = event.token;
-  post_unless_full(context, token, fmt::format("pair '{}'", name),
-                   [&context, event = std::move(event)] { context.driver.post(event); });
+  std::string what = fmt::format("pair '{}'", name);
+  post_event_unless_full(context, std::move(what), std::move(event));
 }
 
 void put_pair(ApiContext& context, const RouteRequest& request, Responder responder) {
@@ -122,9 +121,8 @@ void delete_pair(ApiContext& context, const RouteRequest& request, Responder res
                              fmt::format("pair '{}': its running update is waited for; then it is removed", name)},
                        path));
   });
-  const protocol::ReplyToken token = event.token;
-  post_unless_full(context, token, fmt::format("pair '{}'", event.pair),
-                   [&context, event = std::move(event)] { context.driver.post(event); });
+  std::string what = fmt::format("pair '{}'", event.pair);
+  post_event_unless_full(context, std::move(what), std::move(event));
 }
 
 }  // namespace

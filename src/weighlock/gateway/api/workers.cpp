@@ -123,9 +123,7 @@ void post_change(ApiContext& context, ChangeWorker event, std::optional<Credenti
         path));
   });
   std::string what = fmt::format("pair '{}': worker {}", event.pair, event.worker.url);
-  const protocol::ReplyToken token = event.token;
-  post_unless_full(context, token, std::move(what),
-                   [&context, event = std::move(event)] { context.driver.post(event); });
+  post_event_unless_full(context, std::move(what), std::move(event));
 }
 
 // A worker of the pair's list, or one that was left behind when it went.
