@@ -12,7 +12,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install-build install-test configure build run wheel check unit blackbox tidy-check types sim fault demo-smoke presets model fuzz test controller real awex bench nightly format tidy clean
+.PHONY: help install-build install-test configure build run wheel check unit blackbox tidy-check types sim fault demo-smoke presets model fuzz test controller real awex-plans awex bench nightly format tidy clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,11 +20,7 @@ help: ## this text
 install-build: ## install what building needs (Debian packages; root or sudo)
 	$(PART) "install: build" tools/install.sh build
 
-install-awex: ## the real awex package, through the gateway
-	$(PART) "real AWEX: environment" tests/awex/install_env.sh
-	$(PART) "real AWEX: transfers and faults" tests/awex/run.py
-
-test: ## install what all the tests need
+install-test: ## install what all the tests need
 	$(PART) "install: build and test" tools/install.sh build test
 
 configure:
@@ -89,14 +85,17 @@ real:
 	$(PART) "real engines: environment" tests/real/install_env.sh
 	$(PART) "real engines: contract and end to end" tests/real/run.py --suite ci
 
-awex: ## the real awex package, through the gateway
+awex-plans:
 	$(PART) "real AWEX: environment" tests/awex/install_env.sh
+	$(PART) "real AWEX: plans as we predict them, op for op" bash -c '"$$(tests/awex/install_env.sh --path)"/bin/python tests/awexplan/plan_test.py build/release'
+
+awex: awex-plans ## the real awex package, through the gateway
 	$(PART) "real AWEX: transfers and faults" tests/awex/run.py
 
 test: ## install what is needed, and pass everything that CI runs
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory install-test build-all
-	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault model demo-smoke presets controller real
+	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault model demo-smoke presets controller real awex-plans
 	@tools/part.sh --summary
 
 bench: build-all ## measure this gateway beside AReaL's, alternating; fails when a wanted figure is missed (docs/benchmarks.md)

@@ -7,6 +7,7 @@ find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(Boost 1.81 REQUIRED COMPONENTS json)
 find_package(GTest REQUIRED)
+find_package(rapidcheck REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(CARES REQUIRED IMPORTED_TARGET libcares)
 

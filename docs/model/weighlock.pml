@@ -2,7 +2,7 @@
  *
  * Processes
  *   conductor(0), conductor(1)  what the gateway has asked of one worker, and what it makes of the answer:
- *                               survey.cpp, pause.cpp, load.cpp, resume.cpp, heal.cpp, watch.cpp
+ *                               survey.cpp, pause.cpp, load*.cpp, resume.cpp, heal.cpp, watch.cpp
  *   gateway                     what looks at all workers: when a phase is over (the decisions of pause.cpp, load.cpp,
  *                               commit.cpp, restore.cpp, finish.cpp), the journal's groups, and its own death and next
  *                               start (replay.cpp, recover.cpp)

@@ -118,12 +118,21 @@ class Faults:
 
     def joins(self) -> None:
         """Another engine between two updates: the group is built anew, and it has the next version with the others."""
-        self.pair.engines.append(self.fleet.engine(2, **self.more))
-        self.pair.assert_recovers(self.pair.connect)
+        engine = self.fleet.engine(2, **self.more)
+        self.pair.engines.append(engine)
+        self.pair.assert_recovers(lambda: self.pair.add(engine))
 
-    def leaves(self) -> None:
-        gone = self.pair.engines.pop(0)
+    def leaves(self, gone: Worker) -> None:
+        """The first one, at which the group's ranks have met: it goes on listening there, so the next group meets elsewhere."""
         asked = len(gone.seen("update_weights"))
-        self.pair.assert_recovers(self.pair.connect)
+        self.pair.engines.remove(gone)
+        self.pair.assert_recovers(lambda: self.pair.remove(gone))
         assert not gone.paused(), f"{gone.name} left and is held paused"
         self.pair.assert_asked(gone, "update_weights", asked)
+
+    def connects_with_others(self) -> None:
+        """The trainers' controller names other engines: one goes, one comes."""
+        gone = self.pair.engines.pop()
+        self.pair.engines.insert(0, self.fleet.engine(2, **self.more))
+        self.pair.assert_recovers(self.pair.connect)
+        assert not gone.paused(), f"{gone.name} left and is held paused"

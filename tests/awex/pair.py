@@ -20,6 +20,7 @@ class Pair:
 
     def __init__(self, gateway: Gateway, fleet: Fleet, trainers: list[Worker], engines: list[Worker]) -> None:
         self.gateway, self.fleet, self.trainers, self.engines = gateway, fleet, trainers, engines
+        self.colocated = False
         self.version = 0
         self.served = 0  # the version that was committed last
 
@@ -42,6 +43,7 @@ class Pair:
             "save_path": save_path,
             "nccl_master_addr": "127.0.0.1",
             "nccl_master_port": wire.free_port(),
+            "colocate": self.colocated,
         }
         return self.gateway.call("POST", "/connect", body, timeout=PATIENCE)
 
@@ -53,10 +55,19 @@ class Pair:
     def disconnect(self) -> None:
         self.gateway.good("POST", "/disconnect", {"pair_name": self.gateway.pair}, timeout=PATIENCE)
 
+    def add(self, engine: Worker) -> None:
+        self.gateway.good("POST", f"/v1/pairs/{self.gateway.pair}/workers:add", {"url": engine.url}, timeout=PATIENCE)
+
+    def remove(self, engine: Worker) -> None:
+        identity = self.told()[engine.url]["id"]
+        at = f"/v1/pairs/{self.gateway.pair}/workers/{identity}:remove"
+        self.gateway.good("POST", at, {}, timeout=PATIENCE)
+
     def train(self) -> int:
         self.version += 1
         for worker in self.trainers:
             worker.ask("POST", "/debug/set_weights", {"seed": self.seed_of(self.version)})
+            worker.ask("POST", "/debug/memory", {"released": []})
         return self.version
 
     def begin_update(self) -> wire.Pending:

@@ -7,56 +7,15 @@ import json
 import os
 import signal
 import time
-import urllib.request
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import values
+from colocate import Colocation
+from groups import join_group, open_default_group, read_metadata, warm_up
 from model import InferPart, TrainPart, digests, weights_of
 from package import TransferPlan, TransferPlanBuilder, batch_send_recv, nccl_build_recv_ops, nccl_build_send_ops
-
-METADATA_SECONDS = 60
-
-
-def read_metadata(store_url: str, pair: str, key: str) -> Any:
-    with urllib.request.urlopen(f"{store_url}/weight_meta/{pair}/{key}", timeout=METADATA_SECONDS) as answer:
-        return values.decode(json.load(answer)["value"])
-
-
-def join_group(address: str, rank: int, world: int, name: str, timeout: datetime.timedelta) -> dist.ProcessGroup:
-    """A group beside the default one. torch has no public way to make a second one with members of its own."""
-    from torch.distributed import distributed_c10d as c10d
-
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
-    store, rank, world = next(c10d.rendezvous(address, rank, world, timeout=timeout))
-    store.set_timeout(timeout)
-    group, _ = c10d._new_process_group_helper(
-        world, rank, [], c10d.Backend("gloo"), c10d.PrefixStore(name, store), group_name=name, timeout=timeout
-    )
-    c10d._world.pg_group_ranks[group] = {n: n for n in range(world)}
-    return group
-
-
-def warm_up(group: dist.ProcessGroup, sidecar: dist.ProcessGroup, rank: int, world: int) -> None:
-    """One message along a ring: the first between two ranks makes their connection. All must call it."""
-    got = torch.full((100,), -1.0)
-    source = (rank - 1) % world
-    ops = [
-        dist.P2POp(dist.irecv, got, source, group=group),
-        dist.P2POp(dist.isend, torch.full((100,), float(rank)), (rank + 1) % world, group=group),
-    ]
-    for work in dist.batch_isend_irecv(ops) if world > 1 else []:
-        work.wait()
-    dist.barrier(group=sidecar)
-    if world > 1 and not bool((got == source).all()):
-        raise RuntimeError(f"rank {rank} got something else than rank {source}'s number from it")
-
-
-def open_default_group() -> None:
-    """Workers have one of their training or of their engine; a member of one is enough here."""
-    if not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
 
 class Rank:
@@ -69,6 +28,9 @@ class Rank:
         self.dies_midway = False
         self.last: dict[str, float] = {}
         self._forget()
+
+        self.colocation: Colocation | None = None
+        self.released: set[str] = set()
 
     def _forget(self) -> None:
         self.plan: TransferPlan | None = None
@@ -137,6 +99,20 @@ class Rank:
                 dist.destroy_process_group(group)
         self._forget()
 
+    def init_colocate_weight_update(self, timeout_s: float | None = None, **bring_up: Any) -> None:
+        self.colocation = Colocation(self.part, timeout_s or self.timeout.total_seconds(), **bring_up)
+
+    def execute_colocate_weight_update(self, version: int) -> None:
+        if self.colocation is None:
+            raise RuntimeError("init_colocate_weight_update must be called first")
+        self.colocation.execute(version, self.released)
+
+    def release_memory(self, tags: list[str]) -> None:
+        self.released |= set(tags)
+
+    def resume_memory(self, tags: list[str]) -> None:
+        self.released -= set(tags)
+
     # What the tests ask for.
     def die_midway(self, rank: int) -> None:
         self.dies_midway = self.part.rank == rank
@@ -144,7 +120,10 @@ class Rank:
     def digests(self) -> dict[str, Any]:
         sizes = {value.data_ptr(): value.numel() * value.element_size() for value in self.part.parameters.values()}
         held = {"names": digests(self.part.parameters), "bytes": sum(sizes.values())}
-        return {**held, "last": self.last, "in_group": self.group is not None}
+        return {**held, "last": self.last, "in_group": self.group is not None, "released": sorted(self.released)}
+
+    def set_released(self, tags: list[str]) -> None:
+        self.released = set(tags)
 
     def expected(self, seed: int) -> dict[str, str]:
         return digests(self.part.expected(seed))

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Drives the real awex package through the gateway: transfers between six pairs of layouts, then everything that can go wrong.
+"""Drives the real awex package through the gateway: transfers between six pairs of layouts, the colocated
+sequence, then everything that can go wrong.
 
     tests/awex/run.py                     all of it: under 6 minutes on two cores once the environment is there
-    tests/awex/run.py --only layouts      or: --only faults
+    tests/awex/run.py --only layouts      or: --only colocated, --only faults
     tests/awex/run.py --logs DIR          folder for logs; kept. By default a temporary one, kept on failure
 
 WEIGHLOCK_BIN is the program (default build/release/weighlock). Prints each step with its seconds, and a table at the end.
@@ -20,6 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "real"), os.path.join(ROOT, "tests", "e2e")]
 import layouts  # noqa: E402
+from colocated import Colocated  # noqa: E402
 from faults import Faults  # noqa: E402
 from fleet import Fleet  # noqa: E402
 from gateway import Gateway  # noqa: E402
@@ -28,7 +30,7 @@ from steps import Steps  # noqa: E402
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("layouts", "faults"))
+    parser.add_argument("--only", choices=("layouts", "colocated", "faults"))
     parser.add_argument("--logs")
     release = os.path.join(ROOT, "build", "release", "weighlock")
     parser.add_argument("--weighlock", default=os.environ.get("WEIGHLOCK_BIN", release))
@@ -62,9 +64,27 @@ def run_faults(steps: Steps, gateway: Gateway, fleet: Fleet) -> None:
     steps.run("a trainer is killed in mid-transfer", faults.dies, pair.trainers[1])
     steps.run("a rank of an engine is killed in mid-transfer", lambda: faults.dies(pair.engines[1], rank=1))
     steps.run("another engine joins between two updates", faults.joins)
-    steps.run("an engine leaves between two updates", faults.leaves)
+    steps.run("the first engine leaves between two updates", lambda: faults.leaves(pair.engines[0]))
+    steps.run("the pair is connected with other engines", faults.connects_with_others)
     steps.run("an engine answers 500 to the bring-up", lambda: faults.bring_up_fails(pair.engines[-1]))
     steps.run("the gateway is killed while the workers are in the collective", faults.gateway_dies)
+
+
+def run_colocated(steps: Steps, gateway: Gateway, fleet: Fleet) -> None:
+    for ranks, layout, with_faults in ((2, "fsdp", True), (3, "copies", False)):
+        name = f"colocated, {ranks} {layout}"
+        colocated = steps.run(f"{name}: start", Colocated, gateway, fleet, ranks, layout, steps.say)
+        if colocated is None:
+            return
+        steps.run(f"{name}: connect", colocated.connect)
+        for count in range(1, 4):
+            steps.run(f"{name}: update {count}", colocated.update)
+        if with_faults:
+            pair = colocated.pair
+            steps.run(f"{name}: a trainer answers 500 without taking part", colocated.refuses, pair.trainers[1])
+            steps.run(f"{name}: an engine answers 500 without taking part", colocated.refuses, pair.engines[0])
+        steps.run(f"{name}: disconnect", colocated.disconnect)
+        fleet.clear()
 
 
 def run_all(args: argparse.Namespace, folder: str, steps: Steps) -> None:
@@ -73,7 +93,7 @@ def run_all(args: argparse.Namespace, folder: str, steps: Steps) -> None:
         return
     fleet = Fleet(python, os.path.join(folder, "workers"))
     try:
-        for part, run in (("layouts", run_layouts), ("faults", run_faults)):
+        for part, run in (("layouts", run_layouts), ("colocated", run_colocated), ("faults", run_faults)):
             if args.only not in (None, part):
                 continue
             gateway = Gateway(args.weighlock, os.path.join(folder, f"gateway-{part}"), pair="actor")

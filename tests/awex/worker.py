@@ -4,7 +4,8 @@ Both have AReaL's /awex routes. A training rank has an engine thread with a queu
 SGLang's control routes too, and answers nothing at all while it takes part in a bring-up or an update.
 
     POST /debug/set_weights {"seed": N}     the whole model, generated
-    GET  /debug/digests                     of each tensor and rank, and what the last transfer moved
+    POST /debug/memory {"released": [tags]} what is released now: the trainer's doing between two updates, and the rollouts'
+    GET  /debug/digests                     of each tensor and rank, what the last transfer moved, what memory is released
     GET  /debug/expected?seed=N             an engine's digests, if it has the weights of that seed
     GET  /debug/seen                        bodies of the /awex calls so far, by name
     POST /debug/fault {"call", "kind", "times": 1, "seconds"}
@@ -27,7 +28,11 @@ from http_loop import Answer, Request, serve
 from model import Shape, TrainPart
 from rank import Rank
 
-COLLECTIVE = ("init_weights_update_group", "batch_isend_irecv", "update_weights")
+CALLS = (
+    "report_weight_meta", "init_weights_update_group", "batch_isend_irecv", "update_weights", "init_colocate_weight_update",
+    "execute_colocate_weight_update", "release_memory", "resume_memory",
+)  # fmt: skip
+VERSIONED = ("update_weights", "execute_colocate_weight_update")
 
 
 @dataclasses.dataclass
@@ -103,13 +108,13 @@ class Worker:
         self.seen.setdefault(call, []).append(request.body)
         if request.route == "GET /awex/report_parallelism":
             return Answer(200, self.parallelism())
-        known = (*COLLECTIVE, "report_weight_meta", *(("teardown",) if self.options.role == "train" else ()))
-        if request.method != "POST" or call not in known:
+        known = call in CALLS or (call == "teardown" and self.options.role == "train")
+        if request.method != "POST" or not known:
             return Answer(404, {"detail": "Not Found"})
         fault = self.faults.take(call)
         if fault["kind"] == "refuse":
             return Answer(500, {"error": f"{call}: the worker was told to refuse"})
-        body = {"version": request.body.get("version", 0)} if call == "update_weights" else request.body
+        body = {"version": request.body.get("version", 0)} if call in VERSIONED else request.body
         try:
             value = await self.on_engine(lambda: self._take_part(call, body, fault))
         except Exception as error:
@@ -134,6 +139,9 @@ class Worker:
             return Answer(200, self.seen)
         if request.route == "POST /debug/set_weights":
             await self.on_engine(lambda: self.do("set_weights", seed=request.body["seed"]))
+            return Answer(200, {})
+        if request.route == "POST /debug/memory":
+            await self.on_engine(lambda: self.do("set_released", tags=request.body["released"]))
             return Answer(200, {})
         if request.route == "GET /debug/digests":
             return Answer(200, await self.on_engine(lambda: self.do("digests")))
@@ -206,7 +214,7 @@ class InferWorker(Worker):
     def answer_awex(self, call: str, value: Any, body: dict[str, Any]) -> Answer:
         if call == "report_weight_meta":
             return Answer(200, {"status": "ok", "meta": [tensor for rank in value for tensor in rank]})
-        return Answer(200, {"status": "ok", "version": body["version"]} if call == "update_weights" else {"status": "ok"})
+        return Answer(200, {"status": "ok", "version": body["version"]} if call in VERSIONED else {"status": "ok"})
 
     def answer_failure(self, error: Exception) -> Answer:
         return Answer(500, {"error": str(error)})

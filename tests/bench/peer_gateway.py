@@ -50,13 +50,18 @@ def serialize_value(value):
     return value
 
 
-def main():
+def enter():
+    """From here on the gateway's modules can be imported."""
     root = importlib.util.find_spec("areal").submodule_search_locations[0]
     for name in PACKAGES:
         enter_package(name, root)
     enter_module("areal.api.io_struct", SaveLoadMeta=SaveLoadMeta,
                  get_versioned_lora_name=lambda name, version: f"{name}-v{version}")
     enter_module("areal.infra.rpc.serialization", serialize_value=serialize_value)
+
+
+def main():
+    enter()
     importlib.import_module(GATEWAY).main()
 
 

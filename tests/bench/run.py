@@ -2,7 +2,7 @@
 """Measures our gateway beside AReaL's, in one run, alternating, and says whether the wanted figures hold.
 
     run.py                       everything; exits 1 when a wanted figure is missed
-    run.py --only update,watch   some of: update, load, awex, saves, metadata, watch, recovery, simulator
+    run.py --only update,watch   some of: update, load, awex, awex-size, saves, metadata, watch, recovery, simulator
     run.py --smoke               ours alone, eight workers, no figures: that all of it still runs
 
 Medians over all repetitions; the spread is the lowest and highest. CPU is that of the gateway's process, in the kernel too.
@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 
+import awex_size
 import scenarios
 from processes import HERE
 
@@ -189,6 +190,27 @@ def measure_served(arguments, workers):
                  "the kernel's copy into the socket")
 
 
+def measure_awex_size(arguments):
+    runs = [awex_size.whole(arguments) for _ in range(arguments.rounds)]
+    arguments.raw["awex of DeepSeek-V3's size"] = runs
+    for name, unit, key, wanted in (("AWEX metadata of DeepSeek-V3's size: parse", "s", "parse_s", 3),
+                                    ("the same: plan all ranks and prove it", "s", "plan_s", 2),
+                                    ("the same: memory", "GiB", "resident_gib", 3),
+                                    ("the same: busiest sender / lower bound", "", "balance", 1.05),
+                                    ("the same: bytes sent / needed", "", "redundancy", 1)):  # fmt: skip
+        yield Figure(name, unit, [run[key] for run in runs], [], wanted, False, "one pass over a gigabyte of JSON")
+
+    def reads(gateway):
+        return awex_size.served(arguments, gateway, 4 if arguments.smoke else 16)
+
+    runs = alternate(argparse.Namespace(**{**vars(arguments), "rounds": 1}), reads)
+    arguments.raw["awex metadata of a tenth of that size"] = runs
+    for name, unit, key, wanted in ((f"a tenth of it, for {awex_size.READ_BY} workers: bytes of each", "MB", "read_mb", 0.5),
+                                    ("the same: CPU for all of them", "s", "all_cpu_s", 0.1)):  # fmt: skip
+        yield Figure(name, unit, [run[key] for run in runs["ours"]], [run[key] for run in runs.get("peer", [])], wanted, True,
+                     "one shard once, and only copies that are read")
+
+
 def measure_saves(arguments):
     trainers = 1000 if not arguments.smoke else 8
 
@@ -245,8 +267,9 @@ def measure_simulator(arguments):
     yield Figure("simulator, one process", "seeds/s", rates, [], None, False, "the invariants, looked at after each step")
 
 
-MEASURES = {"update": measure_update, "load": measure_load, "awex": measure_awex, "saves": measure_saves,
-            "metadata": measure_metadata, "watch": measure_watch, "recovery": measure_recovery, "simulator": measure_simulator}
+MEASURES = {"update": measure_update, "load": measure_load, "awex": measure_awex, "awex-size": measure_awex_size,
+            "saves": measure_saves, "metadata": measure_metadata, "watch": measure_watch, "recovery": measure_recovery,
+            "simulator": measure_simulator}
 
 
 def arguments_of(command_line):

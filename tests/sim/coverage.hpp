@@ -34,6 +34,10 @@ struct Coverage {
   std::uint64_t stopped = 0;                  // runs that ended by Shutdown
   std::uint64_t deaths = 0;                   // of the gateway
   std::uint64_t tails_lost = 0;               // of the journal
+  std::uint64_t rivals = 0;                   // runs with two gateways
+  std::uint64_t taken_over = 0;               // pairs, from another gateway
+  std::uint64_t stood_still = 0;              // gateways
+  std::uint64_t stragglers = 0;               // calls of a former owner, too late to be noticed
   std::uint64_t died_in[kWorkerStates] = {};  // processes of workers, by what the machine thought of them
   // pairs.hpp
   std::uint64_t answers[kAnswerRows][kOutcomes] = {};

@@ -191,6 +191,7 @@ Outcome Engine::perform(const Request& request) {
   Outcome outcome = perform(request.operation);
   const bool is_pause = request.operation.kind == OperationKind::pause;
   if (is_pause && request.arrived <= forgotten_until_) truth_.foreign_paused = truth_.paused;
+  if (done_) done_(*this, request);
   return outcome;
 }
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "sim/store.hpp"
 #include "sim/trace.hpp"
@@ -57,16 +58,19 @@ class Engine {
   struct Request {
     protocol::CallId call = 0;
     Operation operation;
+    protocol::CallId sent_as = 0;  // a copy has no call of its own
     Instant arrived = {};
   };
   // How an answer leaves the engine; `broken` tells that the process ended with the request in it.
   using Answer = std::function<void(protocol::CallId call, Outcome outcome)>;
   using Broken = std::function<void(protocol::CallId call)>;
+  using Done = std::function<void(const Engine& engine, const Request& request)>;
 
   Engine(std::string url, DialectKind kind, const DialectTraits& traits, Random& random, Faults& faults,
          Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken);
 
   void deliver(Request request);
+  void when_done(Done done) { done_ = std::move(done); }
   // Somebody else's hand.
   void foreign_pause();
   void foreign_resume();
@@ -123,6 +127,7 @@ class Engine {
   const Trace& trace_;
   Answer answer_;
   Broken broken_;
+  Done done_;
   EngineTruth truth_;
   std::deque<Request> queue_;
   bool busy_ = false;

@@ -54,6 +54,9 @@ enum class Fault : std::uint8_t {
   // the gateway's own disk, and the edge
   slow_journal,
   told_twice,  // the machine hears an answer twice
+  // the files of epochs, where they are kept
+  slow_epochs,
+  epochs_fail,
   count_,
 };
 inline constexpr std::size_t kFaults = static_cast<std::size_t>(Fault::count_);

@@ -42,7 +42,30 @@ bool Invariants::comparable(const protocol::Worker& worker) const {
 
 bool Invariants::excused(const std::string& url) const {
   const auto book = books_.find(url);
-  return book != books_.end() && book->second.excused;
+  return book != books_.end() && (book->second.excused || !w_.owns(book->second.pair));
+}
+
+// Whatever it holds now is what its new owner found.
+void Invariants::pair_taken(const std::string& pair) {
+  for (auto& [url, book] : books_) {
+    if (book.pair != pair) continue;
+    book.loaded_by_us = book.paused_by_us = book.excused = false;
+    book.baseline = truth(url).content;
+  }
+  for (const auto& [path, directory] : w_.store.directories()) {
+    if (directory.sealed) sealed_.insert(path);
+  }
+}
+
+void Invariants::disturbed(const std::string& url) {
+  books_[url].excused = true;
+}
+
+// Another gateway's versions are whole, too, and nobody here knows which of them it committed.
+bool Invariants::is_of_rival(std::int64_t content) const {
+  if (!w_.scenario.has_rivals()) return false;
+  return std::any_of(w_.store.directories().begin(), w_.store.directories().end(),
+                     [&](const auto& entry) { return entry.second.sealed && entry.second.content == content; });
 }
 
 void Invariants::before_event(const protocol::EventBody& event) {
@@ -165,6 +188,7 @@ void Invariants::check_worker(const protocol::Worker& worker) {
 }
 
 void Invariants::check_ready(const protocol::Worker& worker) {
+  if (!w_.owns(worker.pair) || worker.taken_over) return;  // another's, or its former owner's until it was read
   const Book& book = books_[worker.url];
   for (const OpenCall& earlier : book.unresolved) {
     if (changes_weights(earlier.operation.kind) || earlier.operation.kind == OperationKind::pause) {
@@ -231,7 +255,7 @@ void Invariants::check_lag(const protocol::Worker& worker) {
 
 // A committed version, or what a worker of the pair held when it was registered.
 bool Invariants::may_be_last_good(const std::string& pair, std::int64_t content) const {
-  if (content == kStartContent) return true;
+  if (content == kStartContent || is_of_rival(content)) return true;
   const auto book = pairs_.find(pair);
   if (book != pairs_.end() && book->second.contents.count(content) > 0) return true;
   return std::any_of(state().workers.begin(), state().workers.end(), [&](const auto& entry) {

@@ -5,6 +5,7 @@
 // throws a Violation that carries the number of the invariant.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -29,6 +30,7 @@ struct Witness {
   const Clients& clients;
   const Trace& trace;
   Coverage& coverage;
+  std::function<bool(const std::string& pair)> owns;  // no other gateway has taken the pair
 };
 
 class Invariants {
@@ -42,6 +44,10 @@ class Invariants {
   void gateway_died(const std::vector<protocol::Record>& journal);
   // The journal's last records are lost, and what they told: until its next load nothing is expected of a worker.
   void tail_lost(const std::vector<protocol::Record>& journal);
+  // Another gateway took it, or this one did.
+  void pair_taken(const std::string& pair);
+  // By a call of a gateway that had lost its pair, on its way since before: beyond what is promised.
+  void disturbed(const std::string& url);
   // When a planned run has come to rest.
   void check_planned_end() const;
   // Before it is performed.
@@ -128,6 +134,7 @@ class Invariants {
   void check_ready(const protocol::Worker& worker);
   void check_lag(const protocol::Worker& worker);
   int members_of(const protocol::Update& update) const;
+  bool is_of_rival(std::int64_t content) const;
   bool may_be_last_good(const std::string& pair, std::int64_t content) const;
   void check_pair(const std::string& name, const protocol::Pair& pair);
   void check_verdicts(const protocol::Update& update);

@@ -222,7 +222,7 @@ void Invariants::check_resume(const protocol::Call& call, const Book& book) {
   if (w_.network.load_pending(call.worker))
     throw Violation{8, fmt::format("{} is resumed with a load in its queue", call.worker)};
   const bool committed = real.content == kStartContent || real.content == book.baseline ||
-                         pairs_[worker.pair].contents.count(real.content) > 0;
+                         pairs_[worker.pair].contents.count(real.content) > 0 || is_of_rival(real.content);
   if (!committed) {
     throw Violation{2,
                     fmt::format("{} is resumed with weights {} that were never committed", call.worker, real.content)};

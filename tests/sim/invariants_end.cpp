@@ -130,6 +130,7 @@ std::string Invariants::unsettled_join(const protocol::Worker& worker) const {
 }
 
 std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
+  if (!w_.owns(worker.pair)) return "";  // it is another gateway's to bring back
   if (std::string why = unsettled_join(worker); !why.empty()) return why;
   if (std::string why = unsettled_watch(worker); !why.empty()) return why;
   const EngineTruth& real = truth(worker.url);
@@ -203,6 +204,7 @@ std::string Invariants::unsettled_directories() const {
   for (const auto& [id, directory] : prepared_) {
     const auto update = state().updates.find(id);
     if (update == state().updates.end() || discarded_.count(directory) > 0) continue;
+    if (!w_.owns(update->second.pair)) continue;  // who has lost a pair deletes nothing
     if (update->second.state == UpdateState::aborted || update->second.state == UpdateState::rejected) {
       return fmt::format("update {} is {}, and '{}' was not discarded", id, name(update->second.state), directory);
     }
@@ -223,7 +225,7 @@ std::string Invariants::unsettled() const {
     if (std::string why = unsettled_worker(worker); !why.empty()) return why;
   }
   for (const auto& [url, book] : books_) {
-    if (!book.paused_by_us || state().workers.count(url) > 0) continue;
+    if (!book.paused_by_us || state().workers.count(url) > 0 || !w_.owns(book.pair)) continue;
     const EngineTruth& real = truth(url);
     if (real.alive && real.paused && !real.foreign_paused)
       return fmt::format("{} was let go of while we held it paused", url);

@@ -1,6 +1,8 @@
 // sim --seeds A..B [--keep-going] [--coverage] [--twice] [--pairs FILE]
 //                            run them; fail unless all was reached; run each twice and compare; fail if a pair of state
 //                            and event was reached that FILE says can't be
+// ... [--rivals P] [--epochs P]
+//                            of a thousand such runs, P with two gateways on one fleet, or with one that keeps epochs
 // sim --seed N [--trace]     one run, and its story
 // sim --regressions FILE     each seed that the file names
 // sim --minutes M [--from A] [--pairs FILE]
@@ -74,6 +76,8 @@ struct Options {
   std::uint64_t how = 0;
   std::uint64_t after = 0;
   std::uint64_t mutant = 0;
+  std::uint64_t rivals = 0;  // permille of runs with two gateways
+  std::uint64_t epochs = 0;  // ... with one that keeps epochs
 };
 
 Shared* share() {
@@ -353,9 +357,10 @@ Options parse(int argc, char** argv) {
       {"--twice", &Options::twice}, {"--coverage", &Options::require_coverage},
       {"--nth", &Options::nth},     {"--until-caught", &Options::until_caught}};
   const std::map<std::string_view, std::uint64_t Options::*> numbers = {
-      {"--seed", &Options::first}, {"--from", &Options::first},      {"--bases", &Options::bases},
-      {"--runs", &Options::runs},  {"--minutes", &Options::minutes}, {"--place", &Options::place},
-      {"--how", &Options::how},    {"--after", &Options::after},     {"--mutant", &Options::mutant}};
+      {"--seed", &Options::first},    {"--from", &Options::first},      {"--bases", &Options::bases},
+      {"--runs", &Options::runs},     {"--minutes", &Options::minutes}, {"--place", &Options::place},
+      {"--how", &Options::how},       {"--after", &Options::after},     {"--mutant", &Options::mutant},
+      {"--rivals", &Options::rivals}, {"--epochs", &Options::epochs}};
   bool has_first = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
@@ -401,6 +406,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   protocol::chosen_mutant = static_cast<protocol::Mutant>(options.mutant);
+  chosen_rivals_permille = static_cast<unsigned>(options.rivals);
+  chosen_epochs_permille = static_cast<unsigned>(options.epochs);
   if (options.until_caught) return run_until_caught(options);
   if (options.nth) return run_nth(options);
   if (!options.regressions.empty()) return run_regressions(options);

@@ -120,7 +120,7 @@ void Network::arrive(CallId call) {
     return;
   }
   if (random_.chance(500) && flight.faults->strikes(Fault::lose_answer)) reset(call, random_.between(1, 2'000));
-  engine.deliver(Engine::Request{call, flight.operation});
+  engine.deliver(Engine::Request{call, flight.operation, call});
 }
 
 // A second copy of what was just done, behind it: before anything that its caller sends next. Its answer goes nowhere.
@@ -129,7 +129,7 @@ void Network::deliver_again(const Flight& flight, const Outcome& outcome) {
   const OperationKind kind = flight.operation.kind;
   const bool loads = kind == OperationKind::load || kind == OperationKind::load_empty;
   if (loads || !outcome.ok() || !engine.truth().alive || !engine.takes_turns(kind)) return;
-  if (flight.faults->strikes(Fault::duplicate)) engine.deliver(Engine::Request{0, flight.operation});
+  if (flight.faults->strikes(Fault::duplicate)) engine.deliver(Engine::Request{0, flight.operation, flight.call});
 }
 
 void Network::answered(CallId call, Outcome outcome) {
@@ -195,8 +195,8 @@ void Network::cancel(CallId call) {
   if (it != flights_.end()) it->second.hung_up = true;
 }
 
-void Network::gateway_died() {
-  for (auto& [call, flight] : flights_) flight.hung_up = true;
+void Network::gateway_died(std::size_t gateway) {
+  for (auto& [call, flight] : flights_) flight.hung_up = flight.hung_up || gateway_of(call) == gateway;
 }
 
 void Network::time_passes() {

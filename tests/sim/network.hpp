@@ -22,6 +22,12 @@
 
 namespace weighlock::sim {
 
+// Ids of calls are a gateway's own; the world tells by them whose call it is.
+inline constexpr std::uint64_t kIdsPerGateway = 1'000'000'000;
+inline std::size_t gateway_of(protocol::CallId call) {
+  return static_cast<std::size_t>(call / kIdsPerGateway);
+}
+
 class Network {
  public:
   using Ended = std::function<void(protocol::CallId, Outcome)>;
@@ -31,7 +37,11 @@ class Network {
   void start(const protocol::Call& call, Mishap mishap = Mishap::none);
   void cancel(protocol::CallId call);
   // All its connections are reset; what they carried may go on.
-  void gateway_died();
+  void gateway_died(std::size_t gateway);
+  // After each request that an engine has done.
+  void when_done(const Engine::Done& done) {
+    for (Engine& engine : engines_) engine.when_done(done);
+  }
   // The gateway was away for long, and comes back without its memory: what travelled has arrived, or never will, and a
   // pause is anybody's.
   void time_passes();

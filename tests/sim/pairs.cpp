@@ -98,6 +98,8 @@ std::size_t event_row(const State& state, const protocol::EventBody& body) {
           }
           return row;
         }
+        if constexpr (std::is_same_v<T, protocol::EpochClaimed> || std::is_same_v<T, protocol::EpochSeen>)
+          return row_of_pair(state, event.pair);
         return kNone;
       },
       body);

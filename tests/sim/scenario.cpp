@@ -76,7 +76,7 @@ unsigned usual_rate(Fault fault, Random& random) {
 void draw_faults(Random& random, Faults& faults) {
   // One fault in four on average; sometimes nearly all.
   const unsigned share = random.chance(100) ? 800 : static_cast<unsigned>(random.between(60, 400));
-  for (std::size_t i = 0; i < kFaults; ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(Fault::slow_epochs); ++i) {
     const auto fault = static_cast<Fault>(i);
     if (random.chance(share)) faults.set_rate(fault, usual_rate(fault, random));
   }
@@ -262,6 +262,51 @@ void draw_actions(Random& random, Scenario& scenario) {
     scenario.actions.push_back({Instant{random.between(1'000, latest + 20'000)}, ClientActionKind::shutdown, 0});
 }
 
+// The clients of a second gateway connect pairs that the first one has; later somebody may want them back.
+void draw_rival_actions(Random& dice, Scenario& scenario, std::size_t p, std::int64_t latest) {
+  std::int64_t at = dice.between(1'000, latest + 20'000);
+  std::size_t gateway = 1;
+  for (int turns = dice.chance(300) ? 3 : 1; turns > 0; --turns, gateway = 1 - gateway) {
+    scenario.actions.push_back(
+        {Instant{at}, gateway == 1 ? ClientActionKind::connect : ClientActionKind::reconnect, p, gateway});
+    if (dice.chance(500)) {  // the former owner, in the middle of what it does
+      const std::int64_t from = std::max<std::int64_t>(0, at - dice.between(0, 8'000));
+      scenario.stops.push_back({1 - gateway, Instant{from}, Instant{from + dice.between(500, 60'000)}});
+    }
+    for (std::int64_t i = dice.between(0, 3); i > 0; --i) {
+      at += dice.chance(400) ? dice.between(1, 3'000) : dice.between(10'000, 90'000);
+      const ClientActionKind kind = dice.chance(700) ? ClientActionKind::request : draw_action(dice);
+      const bool taken = kind == ClientActionKind::steal_worker;
+      scenario.actions.push_back({Instant{at}, taken ? ClientActionKind::request : kind, p, gateway});
+    }
+    at += dice.between(1, 60'000);
+  }
+}
+
+void draw_rivals(Random& dice, Scenario& scenario, Faults& faults) {
+  const bool any_calm = std::find(scenario.calm.begin(), scenario.calm.end(), true) != scenario.calm.end();
+  const bool any_lora =
+      std::any_of(scenario.pairs.begin(), scenario.pairs.end(), [](const PairSpec& pair) { return pair.lora; });
+  if (!any_calm && !any_lora && dice.chance(chosen_rivals_permille)) scenario.gateways = 2;
+  scenario.keeps_epochs = scenario.has_rivals() || dice.chance(chosen_epochs_permille);
+  if (!scenario.keeps_epochs) return;
+  if (dice.chance(300)) faults.set_rate(Fault::slow_epochs, static_cast<unsigned>(dice.between(5, 100)));
+  if (dice.chance(200)) faults.set_rate(Fault::epochs_fail, static_cast<unsigned>(dice.between(5, 100)));
+  if (!scenario.has_rivals()) return;
+  const std::int64_t latest = scenario.actions.back().at.ms;
+  for (StoreSettings& store : scenario.stores) store.blind = false;  // where no file is seen nothing keeps them apart
+  for (ClientAction& action : scenario.actions) {
+    if (action.kind == ClientActionKind::steal_worker) action.kind = ClientActionKind::request;
+  }
+  for (std::size_t p = 0; p < scenario.pairs.size(); ++p) {
+    if (p == 0 || dice.chance(500)) draw_rival_actions(dice, scenario, p, latest);
+  }
+  for (const ClientAction& action : scenario.actions)
+    scenario.faults_end = std::max(scenario.faults_end, action.at + Milliseconds{5'000});
+  for (const Stop& stop : scenario.stops)
+    scenario.faults_end = std::max(scenario.faults_end, stop.until + Milliseconds{5'000});
+}
+
 }  // namespace
 
 // Every name in a scenario holds its pair's.
@@ -324,6 +369,8 @@ Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults) {
   if (random.chance(kLoraPermille)) draw_lora_pair(random, scenario);
   draw_actions(random, scenario);
   draw_faults(random, faults);
+  Random rivals(seed ^ 0xc2b2ae3d27d4eb4fULL);  // of their own: a run without is what it was before there were any
+  draw_rivals(rivals, scenario, faults);
   return scenario;
 }
 

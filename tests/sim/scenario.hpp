@@ -35,6 +35,14 @@ struct ClientAction {
   Instant at;
   ClientActionKind kind = ClientActionKind::request;
   std::size_t pair = 0;
+  std::size_t gateway = 0;  // whose clients
+};
+
+// A gateway's process stands still.
+struct Stop {
+  std::size_t gateway = 0;
+  Instant from;
+  Instant until;
 };
 
 struct EngineSpec {
@@ -55,9 +63,13 @@ struct Scenario {
   Instant faults_end;
   bool shuts_down = false;
   bool planned = false;
+  std::size_t gateways = 1;
+  bool keeps_epochs = false;
+  std::vector<Stop> stops;
 
   // The pair whose engine, trainer, directory or save_path this is.
   std::size_t pair_of(std::string_view name) const;
+  bool has_rivals() const { return gateways > 1; }
   bool is_calm(std::string_view name) const { return calm[pair_of(name)]; }
 };
 
@@ -68,6 +80,11 @@ inline constexpr Instant kPlannedFrom{100'000};
 inline constexpr Instant kPlannedUntil{490'000};
 inline constexpr std::uint64_t kPlannedScenarios = 4;
 Scenario planned_scenario(std::uint64_t seed, Random& random);
+
+// Of the runs without calm and LoRA pairs, how many have two gateways; of the others, how many keep epochs. Not yet
+// part of the test: `sim --rivals N` asks for them (README.md).
+inline unsigned chosen_rivals_permille = 0;
+inline unsigned chosen_epochs_permille = 0;
 
 // Also sets the rates of `faults`.
 Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults);

@@ -19,9 +19,9 @@ bool Store::strikes(Fault fault, const std::string& save_path) {
   return !settings_[save_path].calm && faults_.strikes(fault);
 }
 
-void Store::job(std::int64_t after, std::function<void()> work) {
-  scheduler_.after(after, [this, life = life_, work = std::move(work)] {
-    if (life == life_) work();
+void Store::job(std::size_t gateway, std::int64_t after, std::function<void()> work) {
+  scheduler_.after(after, [this, gateway, life = life_[gateway], work = std::move(work)] {
+    if (life == life_[gateway]) work();
   });
 }
 
@@ -30,14 +30,14 @@ std::int64_t Store::delay(const std::string& save_path) {
   return random_.between(1, 400);
 }
 
-void Store::prepare(const protocol::Prepare& effect) {
+void Store::prepare(std::size_t gateway, const protocol::Prepare& effect) {
   if (std::exchange(fails_next_, false) || strikes(Fault::disk_full, effect.save_path)) {
-    job(delay(effect.save_path), [this, update = effect.update] {
-      post_(protocol::Prepared{update, Error{ErrorCode::storage_full, "no space for the version"}});
+    job(gateway, delay(effect.save_path), [this, gateway, update = effect.update] {
+      post_(gateway, protocol::Prepared{update, Error{ErrorCode::storage_full, "no space for the version"}});
     });
     return;
   }
-  job(delay(effect.save_path), [this, effect] {
+  job(gateway, delay(effect.save_path), [this, gateway, effect] {
     Directory made;
     made.path =
         fmt::format("{}/weight_update_v{}.L{}.a{}", effect.save_path, effect.version, effect.lineage, effect.attempt);
@@ -49,7 +49,7 @@ void Store::prepare(const protocol::Prepare& effect) {
       made.path += fmt::format(".n{}", directories_.size());  // a name is used once, ever
     const std::string path = made.path;
     directories_.emplace(path, std::move(made));
-    post_(protocol::Prepared{effect.update, path});
+    post_(gateway, protocol::Prepared{effect.update, path});
   });
 }
 
@@ -71,18 +71,18 @@ void Store::rank_saved(const std::string& path, int ranks) {
   if (++it->second.saves_done == ranks) it->second.content = next_content_++;
 }
 
-void Store::seal(const protocol::Seal& effect) {
+void Store::seal(std::size_t gateway, const protocol::Seal& effect) {
   const bool bad = strikes(Fault::bad_checkpoint, effect.save_path);
   const bool full = std::exchange(fails_next_, false) || strikes(Fault::disk_full, effect.save_path);
-  job(delay(effect.save_path), [this, effect, bad, full] {
+  job(gateway, delay(effect.save_path), [this, gateway, effect, bad, full] {
     const auto it = directories_.find(effect.directory);
     if (full) {
-      post_(protocol::Sealed{effect.update, Error{ErrorCode::storage_full, "no space for the manifest"}});
+      post_(gateway, protocol::Sealed{effect.update, Error{ErrorCode::storage_full, "no space for the manifest"}});
       return;
     }
     if (it == directories_.end() || it->second.discarded || bad || it->second.content < 0) {
-      post_(protocol::Sealed{effect.update,
-                             Error{ErrorCode::checkpoint_invalid, "not a whole checkpoint: " + effect.directory}});
+      post_(gateway, protocol::Sealed{effect.update, Error{ErrorCode::checkpoint_invalid,
+                                                           "not a whole checkpoint: " + effect.directory}});
       return;
     }
     Directory& made = it->second;
@@ -101,25 +101,26 @@ void Store::seal(const protocol::Seal& effect) {
     version.differs_from_reference = !readable || reference->second.content != made.content;
     if (effect.digest_now && !settings.blind) version.digest = fmt::format("{:032x}", made.content);
     if (version.layout_changed && !effect.allow_layout_change) {
-      post_(protocol::Sealed{effect.update,
-                             Error{ErrorCode::checkpoint_layout_changed, "shapes differ: " + effect.directory}});
+      post_(gateway, protocol::Sealed{effect.update, Error{ErrorCode::checkpoint_layout_changed,
+                                                           "shapes differ: " + effect.directory}});
       return;
     }
     made.sealed = true;
-    post_(protocol::Sealed{effect.update, version});
+    post_(gateway, protocol::Sealed{effect.update, version});
   });
 }
 
-void Store::digest(const protocol::ComputeDigest& effect) {
+void Store::digest(std::size_t gateway, const protocol::ComputeDigest& effect) {
   const Directory* read = find(effect.directory);
   const std::string save_path = read == nullptr ? "" : read->save_path;
   const bool fails = std::exchange(fails_next_, false) || strikes(Fault::digest_fail, save_path);
-  job(delay(save_path) * 3, [this, effect, fails] {
+  job(gateway, delay(save_path) * 3, [this, gateway, effect, fails] {
     const Directory* directory = find(effect.directory);
     if (fails || directory == nullptr || directory->discarded || directory->blind) {
-      post_(protocol::DigestDone{effect.update, Error{ErrorCode::storage_failed, "can't read " + effect.directory}});
+      post_(gateway,
+            protocol::DigestDone{effect.update, Error{ErrorCode::storage_failed, "can't read " + effect.directory}});
     } else {
-      post_(protocol::DigestDone{effect.update, fmt::format("{:032x}", directory->content)});
+      post_(gateway, protocol::DigestDone{effect.update, fmt::format("{:032x}", directory->content)});
     }
   });
 }

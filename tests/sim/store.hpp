@@ -37,18 +37,18 @@ struct StoreSettings {  // of one save_path
 
 class Store {
  public:
-  using Post = std::function<void(protocol::EventBody)>;
+  using Post = std::function<void(std::size_t gateway, protocol::EventBody)>;
   Store(Random& random, Faults& faults, Scheduler& scheduler, Post post);
   void add_save_path(const std::string& path, StoreSettings settings) { settings_[path] = settings; }
 
   // The next job of the gateway's ends with an error.
   void fail_next() { fails_next_ = true; }
-  void prepare(const protocol::Prepare& effect);
-  void seal(const protocol::Seal& effect);
-  void digest(const protocol::ComputeDigest& effect);
+  void prepare(std::size_t gateway, const protocol::Prepare& effect);
+  void seal(std::size_t gateway, const protocol::Seal& effect);
+  void digest(std::size_t gateway, const protocol::ComputeDigest& effect);
   void discard(const protocol::Discard& effect);
   // Its jobs go with it.
-  void gateway_died() { ++life_; }
+  void gateway_died(std::size_t gateway) { ++life_[gateway]; }
   // A directory that somebody else finished; returns its path.
   std::string hand_over(const std::string& save_path);
   // One rank has written its part; the last one makes the content whole.
@@ -59,7 +59,7 @@ class Store {
 
  private:
   // Work of the gateway's own process.
-  void job(std::int64_t after, std::function<void()> work);
+  void job(std::size_t gateway, std::int64_t after, std::function<void()> work);
   bool strikes(Fault fault, const std::string& save_path);
   std::int64_t delay(const std::string& save_path);
   std::map<std::string, StoreSettings> settings_;  // by save_path
@@ -69,7 +69,7 @@ class Store {
   Post post_;
   std::map<std::string, Directory> directories_;
   std::int64_t next_content_ = 1;
-  int life_ = 0;  // of the gateway's process
+  std::map<std::size_t, int> life_;  // of the gateways' processes
   bool fails_next_ = false;
 };
 

@@ -14,7 +14,7 @@ namespace weighlock::sim {
 
 class TrainerGroup {
  public:
-  using Post = std::function<void(protocol::EventBody)>;
+  using Post = std::function<void(protocol::SaveEnded)>;
   TrainerGroup(Random& random, Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace, Post post);
 
   // The next save that is asked for: refused, or failed, or done and not answered.

@@ -11,12 +11,12 @@
 namespace weighlock::awex {
 
 struct RecordedPlan {
-std::string name;
-std::uint32_t engine_ranks;
-std::uint32_t engines;
-std::vector<std::vector<Told>> train;  // by rank
-std::vector<Told> engine;
-std::string plan;  // rank, peer, tensor, send offset, receive offset, shape
+  std::string name;
+  std::uint32_t engine_ranks;
+  std::uint32_t engines;
+  std::vector<std::vector<Told>> train;  // by rank
+  std::vector<Told> engine;
+  std::string plan;  // rank, peer, tensor, send offset, receive offset, shape
 };
 
 // clang-format off

@@ -22,6 +22,8 @@ namespace {
 constexpr std::string_view kHead = "lm_head.weight", kEmbedding = "model.embed_tokens.weight";
 // A replica of receivers that takes more than this part of what a sender sends on average is cut into one a rank.
 constexpr std::uint64_t kFinePart = 50;
+constexpr std::uint64_t kPairsMax = std::uint64_t{1}
+                                    << 30;  // some ten seconds; a dense 70B from 256 to 32 x 4 has 24 million
 
 std::string range(const std::set<std::uint32_t>& ranks) {
   return *ranks.begin() == *ranks.rbegin() ? fmt::format("{}", *ranks.begin())
@@ -58,6 +60,7 @@ class Repair {
   void check_engines_alike();
   std::string described(std::uint32_t id) const { return fmt::format("tensor '{}'", printable(names_[id])); }
 
+  std::uint64_t pairs_of_parts() const;
   void demand(std::uint32_t id, std::uint64_t fine_bytes);
   void write_train(std::size_t place);
   void write_infer(std::uint32_t id, const std::vector<std::vector<std::uint32_t>>& replicas);
@@ -225,6 +228,17 @@ std::vector<std::vector<std::uint32_t>> Repair::receiving_replicas(std::uint32_t
   return replicas;
 }
 
+// What planning costs, here and in every worker: each part of a receiver is compared with each of the senders'.
+std::uint64_t Repair::pairs_of_parts() const {
+  std::uint64_t pairs = 0;
+  for (const std::uint32_t id : common_) {
+    const std::uint64_t receiving = infer_.of(infer_.rows[id]).size();
+    const std::uint64_t sending = copies_of(train_.of(train_.rows[id])).size();
+    pairs += receiving * sending * topology_.engines;
+  }
+  return pairs;
+}
+
 void Repair::demand(std::uint32_t id, std::uint64_t fine_bytes) {
   Demand demand;
   demand.element_bytes = element_bytes(train_.rows[id].dtype);
@@ -312,6 +326,12 @@ void copy_frames(const Table& table, Metadata& side) {
 
 Result<Repaired> Repair::run() {
   out_.topology = topology_;
+  const std::uint64_t world = topology_.train_ranks + std::uint64_t{topology_.engine_ranks} * topology_.engines;
+  if (world > Topology::kWorldMax)
+    return Error{ErrorCode::too_large,
+                 fmt::format("{} training ranks and {} engines of {} ranks are more than {} ranks: "
+                             "is a world size wrong?",
+                             topology_.train_ranks, topology_.engines, topology_.engine_ranks, Topology::kWorldMax)};
   check_train_workers(train_reports_, topology_, problems_);
   check_engines(infer_reports_, topology_, problems_);
   if (!problems_.empty()) return problems_.error();
@@ -327,6 +347,12 @@ Result<Repaired> Repair::run() {
   if (common_.empty() && problems_.empty()) problems_.add("no tensor is on both sides");
   if (!problems_.empty()) return problems_.error();
 
+  if (const std::uint64_t pairs = pairs_of_parts(); pairs > kPairsMax)
+    return Error{
+        ErrorCode::too_large,
+        fmt::format("{} pairs of sending and receiving parts are to be looked at, more than {}: cut tensors into "
+                    "fewer parts",
+                    pairs, kPairsMax)};
   std::uint64_t needed = 0;
   for (const std::uint32_t id : common_)
     for (const Held& held : std::as_const(infer_).of(infer_.rows[id]))

@@ -35,6 +35,8 @@ struct Topology {
   std::uint32_t engine_ranks = 0;  // of one engine
   std::uint32_t engines = 0;       // one URL each
 
+  // Beyond all that runs, and small enough that nothing here overflows.
+  static constexpr std::uint64_t kWorldMax = 1'000'000;
   std::uint32_t infer_ranks() const { return engine_ranks * engines; }
   std::uint32_t world() const { return train_ranks + infer_ranks(); }
   // Ranks in the transfer's group: inference first.

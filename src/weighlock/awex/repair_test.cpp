@@ -255,6 +255,28 @@ TEST(Repair, only_the_first_problems_are_named_and_all_are_counted) {
   expect_told(problem({many}, engines(1, {whole_of("w", {8}, 0, 1)}), 1), {"21 problems", "'t00'", "and 13 more"});
 }
 
+TEST(Repair, worlds_that_cannot_be_are_refused_before_anything_is_allocated) {
+  expect_told(
+      problem({{whole_of("w", {8}, 0, 1)}}, engines(1, {whole_of("w", {8}, 0, 1)}), 4'000'000'000, 4'000'000'000),
+      {"4000000000 training ranks", "is a world size wrong?"});
+}
+
+TEST(Repair, parts_that_would_take_for_ever_to_plan_are_refused) {
+  constexpr int kRanks = 1200;
+  std::vector<Told> told;
+  Workers train;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    told.push_back(split_of("w", {kRanks}, 0, rank, kRanks));
+    train.push_back({told.back()});
+  }
+  const Result<std::vector<Report>> t = reports(Side::train, train), i = reports(Side::infer, {told});
+  ASSERT_TRUE(t && i);
+  EXPECT_TRUE(repair(*t, *i, {kRanks, kRanks, 1}));
+  const Result<Repaired> result = repair(*t, std::vector<Report>(750, i->front()), {kRanks, kRanks, 750});
+  ASSERT_FALSE(result);
+  expect_told(result.error().text(), {"1080000000 pairs", "more than 1073741824"});
+}
+
 TEST(Serve, what_is_served_is_read_again_as_the_same_lists) {
   Told told = whole_of("a\\\"b", {4, 2}, 0, 1);
   told.shard_more = R"(,"new":{"x":1.50})";

@@ -8,11 +8,16 @@
 namespace weighlock::awex {
 namespace {
 
+// No layout of trainers or engines needs more: each dimension is cut once or twice.
+constexpr std::size_t kIrregularMax = 2048;
+constexpr int kDepthMax = 32;
+
 std::string hole(std::uint64_t begin, std::uint64_t end, std::size_t dimension, const Box& where) {
   return fmt::format("hole [{},{}) in dimension {} of {}", begin, end, dimension, text(where));
 }
 
 std::string irregular_problem(const Box& whole, std::span<Box> parts) {
+  if (parts.size() > kIrregularMax) return fmt::format("{} parts that no straight cut divides", parts.size());
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     sum += elements(parts[i].shape);
@@ -25,9 +30,9 @@ std::string irregular_problem(const Box& whole, std::span<Box> parts) {
 }
 
 // Cuts along one dimension where no part is cut, and looks at each piece alone. All parts lie inside `whole`.
-std::string problem_in(const Box& whole, std::span<Box> parts) {
+std::string problem_in(const Box& whole, std::span<Box> parts, int depth) {
   if (parts.size() == 1 && parts[0] == whole) return "";
-  for (std::size_t d = 0; d < whole.shape.size(); ++d) {
+  for (std::size_t d = 0; d < whole.shape.size() && depth < kDepthMax; ++d) {
     std::sort(parts.begin(), parts.end(), [d](const Box& a, const Box& b) { return a.offset[d] < b.offset[d]; });
     std::uint64_t reached = whole.offset[d];
     const std::uint64_t end = whole.offset[d] + whole.shape[d];
@@ -42,7 +47,7 @@ std::string problem_in(const Box& whole, std::span<Box> parts) {
       Box piece = whole;
       piece.offset[d] = reached;
       piece.shape[d] = piece_end - reached;
-      std::string problem = problem_in(piece, parts.subspan(begin, next - begin));
+      std::string problem = problem_in(piece, parts.subspan(begin, next - begin), depth + 1);
       if (!problem.empty()) return problem;
       reached = piece_end;
       begin = next;
@@ -61,7 +66,7 @@ std::string tiling_problem(const Box& whole, std::vector<Box> parts) {
     if (!inside(part, whole)) return fmt::format("{} is outside of {}", text(part), text(whole));
   if (elements(whole.shape) == 0) return "";
   if (parts.empty()) return fmt::format("nobody holds any of {}", text(whole));
-  return problem_in(whole, parts);
+  return problem_in(whole, parts, 0);
 }
 
 }  // namespace weighlock::awex

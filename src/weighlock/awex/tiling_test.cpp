@@ -43,6 +43,22 @@ TEST(Tiling, parts_in_a_ring_that_no_straight_cut_divides_are_looked_at_one_by_o
   EXPECT_NE(tiling_problem(whole, ring).find("hole of 1 elements"), std::string::npos);
 }
 
+// A staircase: every straight cut takes off one part.
+TEST(Tiling, parts_that_are_cut_too_wildly_are_refused_in_time) {
+  std::vector<Box> parts;
+  std::uint64_t x = 0, y = 0;
+  constexpr std::uint64_t kSide = 40'000;
+  while (x < kSide && y < kSide) {
+    parts.push_back(box({x, y}, {1, kSide - y}));
+    ++x;
+    if (x == kSide) break;
+    parts.push_back(box({x, y}, {kSide - x, 1}));
+    ++y;
+  }
+  EXPECT_NE(tiling_problem(box({0, 0}, {kSide, kSide}), parts).find("parts that no straight cut divides"),
+            std::string::npos);
+}
+
 // Random boxes in a small tensor, against counting each element.
 TEST(Tiling, agrees_with_counting_elements) {
   std::mt19937_64 dice(5);

@@ -61,6 +61,9 @@ inline constexpr std::chrono::milliseconds kWatchReadTimeout = 5s;  // a look th
 inline constexpr std::chrono::milliseconds kWatchBackOffMax = 30s;  // of one that doesn't answer; doubled up to this
 // One that serves: a thousand of them cost less than 1 % of a core.
 inline constexpr std::chrono::milliseconds kIdleWatchPeriod = 10s;
+// One that serves and misses so many looks in a row is fenced: 24 s if it refuses, 50 s if it is silent. Two or three
+// are missed by an engine that compiles, or whose event loop does something else.
+inline constexpr int kSilentLooks = 5;
 inline constexpr int kIdleLooksPerWhole = 6;  // looks until one reads the start time too; a label tells most restarts
 inline constexpr std::chrono::milliseconds kFirstLookWithin = 2s;  // after a start: a thousand reads, spread
 // A worker that could not be brought back is tried again after this, doubled up to the second.

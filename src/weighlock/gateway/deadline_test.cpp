@@ -65,6 +65,8 @@ class DeadlineTest : public NativeTest, public ::testing::WithParamInterface<Pha
     on_loop([&] {
       if (route == "/save") {
         trainers[0]->hold = true;
+      } else if (route == "/model_info") {  // what is read before the pause is answered
+        engines[0]->hold_after_load = route;
       } else {
         engines[0]->hold = route;
       }
@@ -118,6 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Phases, DeadlineTest,
                          ::testing::Values(Phase{"save", "/save", {"save"}, "save"},
                                            Phase{"pause", "/pause_generation", {"pause", "restore"}, "pause"},
                                            Phase{"load", "/update_weights_from_disk", {"load", "restore"}, "load"},
+                                           Phase{"verify", "/model_info", {"verify", "restore"}, "verify"},
                                            Phase{"label", "/update_weight_version", {"load", "restore"}, "label"},
                                            Phase{"resume", "/continue_generation", {"resume", "restore"}, "resume"},
                                            Phase{"whole", "/update_weights_from_disk", {"whole", "restore"}, "load"}),

@@ -69,6 +69,7 @@ class FakeEngine {
   std::atomic<bool> refuse_reads{false};
   // Requests of this route wait, without effect, until `let_go`; loop only.
   std::string hold;
+  std::string hold_after_load;  // ... and those of this one, once it has loaded
   bool holds_one() const { return !waiting_.empty(); }
   void let_go() {
     hold.clear();
@@ -132,6 +133,7 @@ class FakeEngine {
                                              {"num_paused_requests", 0}}));
     path = find_string(body, "model_path").value_or("");
     label = find_string(body, "weight_version").value_or("");
+    if (!hold_after_load.empty()) hold = std::exchange(hold_after_load, "");
     if (hold_loads) return held_.push_back(answer);
     answer.respond(loaded());
   }

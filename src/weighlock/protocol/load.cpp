@@ -1,17 +1,16 @@
-// LOADING and VERIFYING: batches, one pipeline per worker, and the decision that follows from their verdicts
-// (protocol.md 1, 3, 4).
+// LOADING and VERIFYING: one pipeline per worker (protocol.md 1, 3, 4). What follows from their verdicts is
+// load_decision.cpp's.
 //
 //   labelling -> loading -> [labelling_version] -> [flushing] -> verifying -> judged
 //
 // Workers don't wait for each other inside a batch: each is verified as soon as it has loaded.
-//
-// The file is long because a worker's pipeline is read as one: its steps, what their answers mean, what follows.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "weighlock/protocol/awex.hpp"
+#include "weighlock/protocol/loading.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -27,44 +26,6 @@ constexpr int kReadTries = 3;
 constexpr int kRepausesMax = 2;  // someone keeps continuing it: not ours to win
 constexpr Milliseconds kRetryFirst = 500ms;
 
-bool in_pipeline(Step step) {
-  return step >= Step::labelling && step <= Step::repausing;
-}
-bool before_verify(Step step) {
-  return step >= Step::labelling && step <= Step::adapter_loading;
-}
-
-struct Tally {
-  int members = 0;  // without those lost before their load was sent
-  int lost = 0;
-  int verified = 0;  // members
-  int pending = 0;   // members without a verdict
-  int unjudged = 0;  // of the batch
-  int unloaded = 0;  // of all: not loaded yet, or not flushed
-  bool batch_launched = true;
-  bool batch_failed = false;  // one of the batch isn't verified
-};
-
-Tally tally(const Update& update) {
-  Tally t;
-  for (const auto& [url, target] : update.targets) {
-    const bool pending = target.included && target.step != Step::judged;
-    if (target.role == Role::member && target.counted_lost) {
-      ++t.lost;
-    } else if (target.role == Role::member) {
-      ++t.members;
-      t.verified += target.verdict == Verdict::verified ? 1 : 0;
-      t.pending += pending ? 1 : 0;
-    }
-    t.unloaded += before_verify(target.step) || (target.included && target.step == Step::paused) ? 1 : 0;
-    if (target.batch != update.batch) continue;
-    t.unjudged += pending ? 1 : 0;
-    if (pending && target.step == Step::paused) t.batch_launched = false;
-    if (!pending && target.verdict != Verdict::verified) t.batch_failed = true;
-  }
-  return t;
-}
-
 // In mode `keep` requests hold their blocks over the switch: what may be flushed is flushed after the resume.
 bool flushes_after_load(const Update& update, const DialectTraits& traits) {
   return (update.transfer || !traits.load_flushes) && update.policy.pause_mode != PauseMode::keep;
@@ -79,54 +40,13 @@ void send_load(Context& context, Update& update, Target& target) {
   context.call(update, target, Step::loading, load_operation(update));
 }
 
-// The steps that follow in the worker's pipeline are recorded with its first one.
-void launch_one(Context& context, Update& update, Target& target) {
-  if (target.adapter) return launch_adapter(context, update, target);
-  const DialectTraits& traits = context.traits_of(context.worker_of(target));
-  target.tries = 0;
-  // Live traffic would show the label; and where an answer is believed nobody reads it.
-  if (update.policy.pause == PauseOwner::never || trusts_answers(update)) {
-    send_load(context, update, target);
-  } else {
-    target.label_changed = true;
-    context.call(update, target, Step::labelling, label_operation("loading:" + update.id));
-    if (!update.transfer) context.intend(update, target, load_operation(update));
-  }
-  if (update.transfer) return;  // it waits for the others; what follows is recorded when it begins
-  if (!traits.load_sets_label) context.intend(update, target, label_operation(update.version.label));
-  if (flushes_after_load(update, traits)) context.intend(update, target, flush_operation(update));
-}
-
-void launch(Context& context, Update& update) {
-  int running = 0;
-  for (const auto& [url, target] : update.targets) running += in_pipeline(target.step) ? 1 : 0;
-  for (auto& [url, target] : update.targets) {
-    if (!target.included || target.batch != update.batch || target.step != Step::paused) continue;
-    const bool windowed = update.policy.load_window > 0 && !update.transfer;
-    if (windowed && running >= update.policy.load_window) return;
-    launch_one(context, update, target);
-    ++running;
-  }
-}
-
-// Nobody loads any more, and nobody waits for a turn to: from here on it is the time to verify that counts.
-void enter_verifying(Context& context, Update& update, int unloaded) {
-  if (unloaded > 0 || update.state != UpdateState::loading) return;
-  context.set_state(update, UpdateState::verifying);
-  context.cancel_timer(update, "load");
-  context.start_timer(update, "verify", update.policy.deadlines.verify);
-}
-
-// What follows from the decisions that are due; below.
-void evaluate(Context& context, Update& update);
-
 // Most verdicts only count down. All targets are looked at when one decides something: once for each of a thousand
 // would be a million looks.
 void count_verified(Context& context, Update& update, const Target& target) {
   Update::Countdown& left = update.countdown;
   --left.unjudged;
   if (target.role == Role::member && left.until_quorum > 0) --left.until_quorum;
-  if (left.unjudged == 0 || left.until_quorum == 0 || update.policy.load_window > 0) evaluate(context, update);
+  if (left.unjudged == 0 || left.until_quorum == 0 || update.policy.load_window > 0) evaluate_verdicts(context, update);
 }
 
 void judge_verified(Context& context, Update& update, Target& target, const Outcome& outcome) {
@@ -193,49 +113,6 @@ void lose_before_load(Context& context, Target& target, Verdict verdict, CauseCo
   target.counted_lost = true;
 }
 
-// The decision that follows from what is known now (protocol.md section 3).
-void evaluate(Context& context, Update& update) {
-  Tally t = tally(update);
-  const bool all_asked = update.policy.on_failure == OnFailure::rollback_all;
-  const int needed = all_asked ? std::max(1, t.members + t.lost) : update.policy.quorum.needed(t.members);
-  const auto fail = [&](ErrorCode code, std::string text) {
-    begin_restoring(context, update,
-                    Error{code, fmt::format("pair '{}': v{}: {}", update.pair, update.version.version, text), nullptr});
-  };
-  if (t.verified + t.pending < needed)
-    return fail(ErrorCode::quorum_lost, fmt::format("load: {} of {} workers can be verified, {} needed",
-                                                    t.verified + t.pending, t.members, needed));
-  const bool is_canary = update.batch + 1 < update.batches;
-  if (is_canary && t.batch_failed)
-    return fail(ErrorCode::canary_failed, "load: a canary was not verified; no other worker was loaded");
-  if (!t.batch_launched) {
-    launch(context, update);  // only when nothing speaks against it
-    t = tally(update);
-  }
-  if (t.unjudged == 0 && is_canary) {
-    ++update.batch;
-    context.set_state(update, UpdateState::loading);
-    context.cancel_timer(update, "verify");
-    context.start_timer(update, "load", update.policy.deadlines.load);
-    return evaluate(context, update);
-  }
-  if (t.unjudged == 0) return begin_commit(context, update);
-  enter_verifying(context, update, t.unloaded);
-  if (!is_canary && t.batch_launched && t.verified >= needed && !update.quorum_reached) {
-    update.quorum_reached = true;
-    std::vector<std::int64_t> times;
-    for (const auto& [url, target] : update.targets) {
-      if (target.load_took) times.push_back(target.load_took->count());
-    }
-    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-    const Milliseconds patience{
-        static_cast<std::int64_t>(update.policy.straggler * static_cast<double>(times[times.size() / 2]))};
-    context.start_timer(update, "straggler", std::max(update.policy.straggler_min, patience));
-  }
-  const bool quorum_decides = !is_canary && t.batch_launched && !update.quorum_reached;
-  update.countdown = {t.unjudged, t.unloaded, quorum_decides ? needed - t.verified : -1};
-}
-
 void retry_later(Context& context, Update& update, Target& target) {
   start_retry(context, update, target, kRetryFirst * (1 << (target.tries - 1)));
 }
@@ -248,7 +125,7 @@ void on_labelled(Context& context, Update& update, Target& target, const Outcome
                    outcome.kind == OutcomeKind::not_sent ? CauseCode::unreachable : CauseCode::label_failed,
                    fmt::format("label: {}", outcome.text));
   if (update.transfer) return fail_transfer(context, update, fmt::format("worker {} is not in it", target.worker));
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 // The answer was lost, not the engine: once nothing of the load can still run, the engine tells what it holds. False if
@@ -295,7 +172,7 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
     context.set_worker(worker, WorkerState::loaded, worker.cause);
     return after_label(context, update, target);
   }
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 // What a load without effect leaves. One that was sent before it, and whose answer was lost, may have done anything.
@@ -341,13 +218,13 @@ void on_loaded(Context& context, Update& update, Target& target, const Outcome& 
             text);
       break;
   }
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 void on_version_labelled(Context& context, Update& update, Target& target, const Outcome& outcome) {
   if (outcome.ok()) return after_label(context, update, target);
   judge(context, target, Verdict::torn, CauseCode::label_failed, fmt::format("label: {}", outcome.text));
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 void on_flushed(Context& context, Update& update, Target& target, const Outcome& outcome) {
@@ -358,7 +235,7 @@ void on_flushed(Context& context, Update& update, Target& target, const Outcome&
   if (outcome.kind == OutcomeKind::untouched && ++target.tries < kFlushTries)
     return retry_later(context, update, target);
   judge(context, target, Verdict::torn, CauseCode::flush_failed, fmt::format("flush: {}", outcome.text));
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 // Someone continued it while it loaded: what ran meanwhile may have filled its caches. Another pause and flush, and it
@@ -408,7 +285,7 @@ void on_verified(Context& context, Update& update, Target& target, const Outcome
   } else {
     judge(context, target, Verdict::loaded, CauseCode::verify_failed, fmt::format("verify: {}", outcome.text));
   }
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 void on_repaused(Context& context, Update& update, Target& target, const Outcome& outcome) {
@@ -419,10 +296,28 @@ void on_repaused(Context& context, Update& update, Target& target, const Outcome
   }
   judge(context, target, outcome.kind == OutcomeKind::unknown ? Verdict::unknown : Verdict::loaded,
         CauseCode::pause_failed, fmt::format("pause (it was continued by another): {}", outcome.text));
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 }  // namespace
+
+// The steps that follow in the worker's pipeline are recorded with its first one.
+void launch_pipeline(Context& context, Update& update, Target& target) {
+  if (target.adapter) return launch_adapter(context, update, target);
+  const DialectTraits& traits = context.traits_of(context.worker_of(target));
+  target.tries = 0;
+  // Live traffic would show the label; and where an answer is believed nobody reads it.
+  if (update.policy.pause == PauseOwner::never || trusts_answers(update)) {
+    send_load(context, update, target);
+  } else {
+    target.label_changed = true;
+    context.call(update, target, Step::labelling, label_operation("loading:" + update.id));
+    if (!update.transfer) context.intend(update, target, load_operation(update));
+  }
+  if (update.transfer) return;  // it waits for the others; what follows is recorded when it begins
+  if (!traits.load_sets_label) context.intend(update, target, label_operation(update.version.label));
+  if (flushes_after_load(update, traits)) context.intend(update, target, flush_operation(update));
+}
 
 void begin_loading(Context& context, Update& update) {
   context.set_state(update, UpdateState::loading);
@@ -435,7 +330,7 @@ void begin_loading(Context& context, Update& update) {
   context.start_timer(update, "load", update.policy.deadlines.load);
   if (update.transfer && !group_is_whole(context, update))
     return fail_transfer(context, update, "a worker of the group could not be paused");
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 void transfer_succeeded(Context& context, Update& update) {
@@ -481,11 +376,6 @@ void on_loading_call(Context& context, Update& update, Target& target, Operation
   }
 }
 
-void decide_loading(Context& context, Update& update) {
-  if (update.kind == UpdateKind::join) return adapter_join_judged(context, update);
-  evaluate(context, update);
-}
-
 void on_load_retry(Context& context, Update& update, Target& target) {
   if (target.adapter) return on_adapter_timer(context, update, target);
   if (target.call) return;
@@ -518,7 +408,7 @@ void on_load_timer(Context& context, Update& update) {
             unanswered ? CauseCode::load_unknown : CauseCode::load_failed, text);
     }
   }
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 void on_verify_timer(Context& context, Update& update) {
@@ -530,7 +420,7 @@ void on_verify_timer(Context& context, Update& update) {
     judge(context, target, changing ? Verdict::unknown : Verdict::loaded, CauseCode::verify_failed,
           fmt::format("verify: no answer within {} ms", update.policy.deadlines.verify.count()));
   }
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 void on_straggler_timer(Context& context, Update& update) {
@@ -540,7 +430,7 @@ void on_straggler_timer(Context& context, Update& update) {
     judge(context, target, Verdict::unknown, CauseCode::load_unknown,
           "load: much slower than the others; the fleet did not wait for it");
   }
-  evaluate(context, update);
+  evaluate_verdicts(context, update);
 }
 
 }  // namespace weighlock::protocol

@@ -66,6 +66,7 @@ void adapters_committed(Context& context, Update& update) {
       everyone = false;
       known.cause = target.cause;
     }
+    if (Worker& worker = context.worker_of(target); worker.pair.empty()) begin_watch(context, worker);
   }
   plan_retirement(pair, update.version.version);
   end_update(context, update, everyone ? UpdateState::succeeded : UpdateState::degraded, std::nullopt);

@@ -70,6 +70,29 @@ TEST_F(AdapterJoinTest, engine_that_restarts_gets_its_model_first_and_then_the_w
   EXPECT_EQ(std::count(did.begin(), did.end(), K::load_adapter), 2);  // it is done once
 }
 
+TEST_F(AdapterJoinTest, engine_that_only_adapters_are_loaded_into_gets_them_back_too) {
+  ConnectPair event;
+  event.spec.name = "lora";
+  event.spec.save_path = "/shared";
+  event.spec.lora = LoraSpec{"policy", 2};
+  event.spec.workers = {WorkerSpec{url(0), std::nullopt}, WorkerSpec{url(1), std::nullopt}};
+  event.spec.trainer_urls.push_back(trainer(9));
+  post(event);
+  for (const std::int64_t version : {1, 2}) request_lora(version);
+  expect_served(1);
+  restart(1);
+  engine(1).operations.clear();
+  advance(90s);
+  expect_served(1);
+  const auto& did = engine(1).operations;
+  EXPECT_EQ(std::count(did.begin(), did.end(), K::load_adapter), 2);
+  EXPECT_EQ(std::count(did.begin(), did.end(), K::load) + std::count(did.begin(), did.end(), K::pause), 0);
+  engine(1).label = "of-somebody-else";
+  engine(1).paused = true;
+  advance(90s);
+  EXPECT_EQ(worker(1).state, WorkerState::ready) << "its model is nobody's here";
+}
+
 TEST_F(AdapterJoinTest, update_that_comes_meanwhile_waits_for_it) {
   serve();
   restart(1);

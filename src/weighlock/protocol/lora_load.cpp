@@ -1,4 +1,5 @@
-// LOADING of a LoRA update: one pipeline per worker. Batches, windows of loads and the decision are load.cpp's.
+// LOADING of a LoRA update: one pipeline per worker. Batches, windows of loads and the decision are shared with
+// load.cpp.
 //
 //   [adapter_listing] -> { [adapter_unloading ->] adapter_loading } for each name that it lacks, the new one last
 //   -> adapter_listing -> judged

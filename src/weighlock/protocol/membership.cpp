@@ -74,6 +74,7 @@ void enter_pair(Context& context, const Pair& pair, const WorkerSpec& spec) {
   const bool was_abandoned = worker.state == WorkerState::abandoned;
   const bool is_new = worker.pair != pair.spec.name;
   worker.url = spec.url;
+  if (worker.pair.empty()) worker.incarnation.clear();  // seen for its adapters' sake, and not recorded: to be read anew
   worker.pair = pair.spec.name;
   if (spec.dialect) worker.dialect = spec.dialect;
   if (was_abandoned) {

@@ -8,6 +8,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -151,7 +152,8 @@ void judge(Context& context, const std::string& name, Pair& pair, const Epoch& h
     return;
   }
   const bool torn = highest.number == own.epoch && highest.owner.empty();
-  if (!ours && !torn && highest.number >= own.epoch) return supersede(context, name, highest);
+  if (!ours && !torn && highest.number >= own.epoch && !mutant(Mutant::epoch_ignored))
+    return supersede(context, name, highest);
   own.known_at = own.look_began;
   if (ours && highest.number == own.epoch) return;
   if (ours && highest.number > own.epoch) own.epoch = highest.number;
@@ -326,7 +328,8 @@ void on_epoch_claimed(Context& context, const EpochClaimed& event) {
   own.claim.reset();
   const bool waits = std::exchange(own.update_waits, false);
   if (!event.claimed) return on_refused(context, *pair, event.claimed.error(), waits);
-  if (event.claimed->superseded_by) return supersede(context, event.pair, *event.claimed->superseded_by);
+  if (event.claimed->superseded_by && !mutant(Mutant::epoch_ignored))
+    return supersede(context, event.pair, *event.claimed->superseded_by);
   note_claimed(context, event.pair, *pair, *event.claimed);
   if (std::exchange(own.again, false)) write_list(context, event.pair, *pair);
   if (Update* update = active_of(context, *pair); update && waits) return go_on(context, *update);

@@ -9,7 +9,7 @@
 //   pause.cpp      PAUSING: targets, members, pauses
 //   operations.cpp what is asked of a worker on the way
 //   batches.cpp    who loads first
-//   load.cpp       LOADING, VERIFYING: batches, one pipeline per worker, the decision
+//   load*.cpp      LOADING, VERIFYING: one pipeline per worker, and the decision (loading.hpp)
 //   commit.cpp     COMMITTING, RESUMING
 //   restore.cpp    RESTORING
 //   heal.cpp       bringing one worker to a version: catch-up and restoring share it
@@ -136,7 +136,7 @@ Operation flush_operation(const Update& update);
 // batches.cpp
 void assign_batches(Context& context, Update& update);
 
-// load.cpp
+// load.cpp, load_decision.cpp
 void begin_loading(Context& context, Update& update);
 void on_loading_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
 // What follows from the verdicts that there are now (protocol.md section 3).

@@ -226,9 +226,9 @@ TEST_F(ReconcileTest, pause_of_somebody_else_is_told_once_and_left_alone) {
   EXPECT_EQ(remarks(kPausedByOther), 2);
 }
 
-TEST_F(ReconcileTest, engine_that_does_not_answer_stays_ready_and_is_looked_at_again_sooner) {
+TEST_F(ReconcileTest, engine_that_misses_a_few_looks_stays_ready_and_is_looked_at_again_sooner) {
   serve_v1(2);
-  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), 6);
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), 4);
   advance(60s);
   EXPECT_EQ(worker(1).state, WorkerState::ready);
   EXPECT_EQ(new_records(), 0u);

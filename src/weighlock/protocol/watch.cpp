@@ -5,7 +5,9 @@
 // second. Engines know no fence, so a trainer may continue behind our back what is quarantined: it is paused again, and
 // it is told once. Where such a worker is quiet and may be brought back, a join begins (join.cpp).
 //
-// A look that finds nothing new makes no record.
+// A look that finds nothing new makes no record. One that serves and is silent for `kSilentLooks` looks in a row is
+// fenced until it answers. Workers that only LoRA pairs use are looked at for their start time alone: a new process
+// gets its adapters back (lora_join.cpp), and label and pause of its model are nobody's here.
 //
 // One call per worker, as everywhere: an update that begins takes the worker over (`yield_watch`). Earlier calls that
 // may still run are asked after by a barrier, where there is one; until they have ended nothing that changes is sent.
@@ -67,6 +69,8 @@ void look_later(Context& context, Worker& worker) {
 
 // Nothing is known of a worker that serves and was never asked what it is; its first update does that.
 bool is_watched(Context& context, const Worker& worker) {
+  if (worker.pair.empty())
+    return !context.state().stopping && worker.dialect.has_value() && is_shared(context.state(), worker.url);
   const auto pair = context.state().pairs.find(worker.pair);
   if (context.state().stopping || pair == context.state().pairs.end() || is_superseded(pair->second)) return false;
   if (worker.state == WorkerState::abandoned || worker.state == WorkerState::gone) return false;
@@ -79,6 +83,7 @@ bool serves(const Worker& worker) {
 
 bool is_in_update(Context& context, const Worker& worker) {
   if (worker.in_flight || !worker.locked_by.empty()) return true;
+  if (worker.pair.empty()) return false;
   const Update* active = context.find_update(context.state().pairs.at(worker.pair).active);
   return active && is_in_hand(*active, worker.url);
 }
@@ -90,7 +95,8 @@ void look(Context& context, Worker& worker) {
   watch.whole = watch.whole || !serves(worker) || reading.kind != OperationKind::read_state ||
                 ++watch.brief_looks >= limits::kIdleLooksPerWhole;
   reading.brief = !watch.whole;
-  reading.doubt_pause = watch.whole && serves(worker) && !worker.paused_by_us && !worker.paused_by_other;
+  reading.doubt_pause =
+      watch.whole && !worker.pair.empty() && serves(worker) && !worker.paused_by_us && !worker.paused_by_other;
   context.call_between_updates(worker, std::move(reading));
   set_timer(context, worker, limits::kWatchReadTimeout);
 }
@@ -232,14 +238,30 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
   if (worker.state == WorkerState::ready && !reading.paused) begin_adapter_join(context, worker);
 }
 
+// A busy engine misses a look or two; one that is silent for longer gets no more requests until it answers.
+void on_failed_look(Context& context, Worker& worker, std::string_view why) {
+  ++worker.watch.failures;
+  const bool silent = worker.watch.failures >= limits::kSilentLooks;
+  if (!silent || worker.pair.empty() || worker.state != WorkerState::ready) return look_later(context, worker);
+  const Cause cause = context.cause(
+      CauseCode::unreachable, fmt::format("{} looks in a row had no answer; the last: {}", worker.watch.failures, why));
+  context.set_worker(worker, WorkerState::quarantined, cause);
+  context.emit(Fence{worker.url, worker.pair, cause});
+}
+
+void on_base_look(Context& context, Worker& worker, const StateReading& reading) {
+  if (std::exchange(worker.watch.whole, false)) worker.watch.brief_looks = 0;
+  if (!reading.incarnation.empty()) worker.incarnation = reading.incarnation;
+  look_later(context, worker);
+  begin_adapter_join(context, worker);
+}
+
 void on_look(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome) {
-  if (!outcome.ok()) {
-    ++worker.watch.failures;
-    return look_later(context, worker);
-  }
+  if (!outcome.ok()) return on_failed_look(context, worker, outcome.text);
   worker.watch.failures = 0;
   if (call.kind == OperationKind::identify || !outcome.reading) return look_later(context, worker);
   const StateReading& reading = *outcome.reading;
+  if (worker.pair.empty()) return on_base_look(context, worker, reading);
   if (call.kind == OperationKind::barrier) worker.earlier.clear();
   const bool is_new = worker.watch.whole && observe(context, worker, reading);
   if (serves(worker)) return on_serving_look(context, worker, reading);
@@ -285,7 +307,8 @@ void on_watch_timer(Context& context, TimerId timer, const std::string& url) {
   worker.watch.timer.reset();
   if (worker.watch.call) {  // no answer in time
     context.give_up_watch(worker);
-    ++worker.watch.failures;
+    if (is_watched(context, worker)) on_failed_look(context, worker, "none in time");
+    return;
   } else if (is_watched(context, worker) && !is_in_update(context, worker)) {
     return look(context, worker);
   }

@@ -184,6 +184,26 @@ TEST_F(WatchTest, nothing_is_sent_behind_a_load_that_may_still_run) {
   EXPECT_FALSE(worker(1).earlier.empty());
 }
 
+TEST_F(WatchTest, worker_that_serves_and_falls_silent_is_fenced_until_it_answers) {
+  connect(2);
+  request(1);
+  const std::size_t fenced = fences.size();
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), 10);
+  advance(20s);
+  EXPECT_EQ(worker(1).state, WorkerState::ready) << "a look or two are missed by a busy one";
+  advance(30s);
+  ASSERT_EQ(worker(1).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(1).cause->code, CauseCode::unreachable);
+  EXPECT_EQ(fences.size(), fenced + 1);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  flush();
+  EXPECT_EQ(replayed().workers.at(url(1)).state, WorkerState::quarantined);
+  const int loads = count(1, K::load);
+  advance(120s);
+  EXPECT_EQ(worker(1).state, WorkerState::ready);
+  EXPECT_EQ(count(1, K::load), loads) << "nothing was done to it meanwhile";
+}
+
 TEST_F(WatchTest, new_process_is_joining_and_left_alone) {
   tear_worker_1();
   restart(1);
