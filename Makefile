@@ -89,7 +89,7 @@ awex-plans:
 	$(PART) "real AWEX: environment" tests/awex/install_env.sh
 	$(PART) "real AWEX: plans as we predict them, op for op" bash -c '"$$(tests/awex/install_env.sh --path)"/bin/python tests/awexplan/plan_test.py build/release'
 
-awex: awex-plans
+awex: awex-plans ## the real awex package, through the gateway
 	$(PART) "real AWEX: transfers and faults" tests/awex/run.py
 
 test: ## install what is needed, and pass everything that CI runs

@@ -57,6 +57,8 @@ GatewaySettings gateway_settings(const config::ServeOptions& options) {
   out.storage_roots = options.storage_roots;
   out.worker_hosts = options.worker_hosts;
   out.fence = options.fence;
+  out.kv_store_url = options.kv_store_url;
+  out.init_timeout = milliseconds(options.init_timeout_s);
   out.update_timeout = milliseconds(options.update_timeout_s);
   out.reply_by = milliseconds(options.reply_by_s);
   out.compat_error_status = options.compat_error_status;

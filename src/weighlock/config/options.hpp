@@ -21,7 +21,9 @@ struct ServeOptions {
   std::string admin_api_key{kPublicAdminKey};
   std::string engine_admin_key;  // for workers that name no keys of their own; "" = none
   std::string engine_api_key;
-  double init_timeout_s = 300;    // for a state directory that another process still holds; connecting calls nobody
+  double init_timeout_s = 300;  // for a state directory that another process still holds, and for each step of an AWEX
+                                // connect
+  std::string kv_store_url;     // how AWEX workers reach us; "" = the address by which each was reached
   double update_timeout_s = 120;  // AReaL's; raises the save and load deadlines, never lowers them
   LogLevel log_level = LogLevel::info;
   std::string state_dir;                   // absolute; journal and lock file live here

@@ -27,6 +27,7 @@ struct HttpResponse {
   int status = 200;
   std::vector<HttpHeader> headers;
   std::string body;
+  std::string local_address = {};  // of an answer to us: our own end of the connection, in digits; "" = not known
 };
 
 // The first value of the header (names compare without case), or "".

@@ -57,6 +57,8 @@ struct Operation {
   // A read by one who has not paused it: where the engine's word for paused can mean something else, the dialect makes
   // sure, at the price of a request that a paused engine answers, to nobody, when it is continued.
   bool doubt_pause = false;
+  // load: not from a directory but by the collective of this version, in which the worker's group takes part.
+  std::optional<std::int64_t> transfer = std::nullopt;
 };
 
 struct LoadedAdapter {

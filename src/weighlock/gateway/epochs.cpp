@@ -32,6 +32,7 @@ Epochs::Epochs(FileSystem& files, std::vector<std::string> roots)
     : store_(files), epochs_(files), roots_(std::move(roots)), host_(host_name()), started_(rfc3339(unix_now_ms())) {}
 
 Status Epochs::confine(const std::string& save_path) const {
+  if (save_path.empty()) return Error{ErrorCode::storage_not_visible, "the pair has no save_path"};
   const Result<std::string> inside = store_.confine(save_path, roots_);
   if (inside) return {};
   const ErrorCode code = inside.error().code;

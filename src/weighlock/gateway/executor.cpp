@@ -124,6 +124,7 @@ void Executor::perform(Effect effect) {
 
 // What was sealed by an earlier process is read first: without it an engine's values can't be judged.
 void Executor::run(const Call& call) {
+  if (call.operation.transfer) return;  // RunTransfer carries it, with all others of its collective
   const std::string& directory = call.operation.directory;
   const bool unknown = call.operation.kind == OperationKind::verify && call.operation.evidence > Evidence::label &&
                        !parts_.storage.expectations_of(directory);
@@ -162,6 +163,7 @@ std::string Executor::empty_checkpoint_for(const UpdateId& id) const {
 
 void Executor::run(const Cancel& cancel) {
   recalling_.erase(cancel.call);
+  parts_.awex_groups.cancel(cancel.call);
   if (const auto node = calls_.extract(cancel.call); !node.empty()) parts_.engine_calls.cancel(node.mapped());
   if (const auto node = saves_.extract(cancel.call); !node.empty()) parts_.http.cancel(node.mapped());
 }
@@ -271,6 +273,25 @@ void Executor::run(const LookEpoch& look) {
       [this, ask = look.ask, pair = look.pair, seen] {
         post(EpochSeen{ask, pair, std::move(*seen)});
       });
+}
+
+void Executor::run(const BuildGroup& build) {
+  parts_.awex_groups.build(build, [this, ask = build.ask](std::optional<Error> error) {
+    post(GroupBuilt{ask, std::move(error)});
+  });
+}
+
+void Executor::run(const DropGroup& drop) {
+  parts_.awex_groups.drop(drop);
+}
+
+void Executor::run(const RunTransfer& transfer) {
+  parts_.awex_groups.transfer(
+      transfer,
+      [this](CallId call, Outcome outcome) {
+        post(CallEnded{call, std::move(outcome)});
+      },
+      [this](SaveEnded ended) { post(std::move(ended)); });
 }
 
 void Executor::run(const StartTimer& timer) {

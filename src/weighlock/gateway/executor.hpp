@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "weighlock/gateway/awex_groups.hpp"
 #include "weighlock/gateway/credentials.hpp"
 #include "weighlock/gateway/engine_calls.hpp"
 #include "weighlock/gateway/epochs.hpp"
@@ -41,6 +42,7 @@ class Executor final : public protocol::Ports {
     const Epochs& epochs;
     const CredentialStore& credentials;
     Waiters& waiters;
+    AwexGroups& awex_groups;
   };
   struct Hooks {
     std::string fence;                                            // fence.hpp
@@ -75,6 +77,9 @@ class Executor final : public protocol::Ports {
   void run(const protocol::MarkLatest& mark);
   void run(const protocol::ClaimEpoch& claim);
   void run(const protocol::LookEpoch& look);
+  void run(const protocol::BuildGroup& build);
+  void run(const protocol::DropGroup& drop);
+  void run(const protocol::RunTransfer& transfer);
   void run(const protocol::StartTimer& timer);
   void run(const protocol::CancelTimer& timer);
   void run(const protocol::Fence& fence);

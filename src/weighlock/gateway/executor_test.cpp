@@ -25,9 +25,11 @@ class ExecutorTest : public ::testing::Test {
   Pool fence_pool{loop, 1};
   HttpClient http{loop};
   EngineCalls engine_calls{loop, http};
+  MetaStore meta;
+  AwexGroups awex_groups{loop, http, storage_pool, meta, AwexGroups::Settings{}};
   std::optional<Error> failure;
   Executor executor{Executor::Parts{loop, journal_pool, storage_pool, epoch_pool, fence_pool, journal, http,
-                                    engine_calls, storage, epochs, credentials, waiters},
+                                    engine_calls, storage, epochs, credentials, waiters, awex_groups},
                     Executor::Hooks{"", nullptr, nullptr, [this](const Error& error) {
                                       failure = error;
                                       loop.stop();

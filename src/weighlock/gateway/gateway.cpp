@@ -92,6 +92,7 @@ struct Gateway::Implementation {
   Outside outside;
   EngineCalls engine_calls;
   Readiness readiness;
+  AwexGroups awex_groups;
   Executor executor;
   protocol::Driver driver;
   ApiContext api;
@@ -123,8 +124,14 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       outside(loop, http, settings.read_key_file ? settings.read_key_file : read_key_file),
       engine_calls(loop, http),
       readiness(loop, engine_calls, credentials),
+      awex_groups(loop, http, body_pool, meta,
+                  AwexGroups::Settings{.kv_store_url = settings.kv_store_url,
+                                       .admin_api_key = settings.admin_api_key,
+                                       .init_timeout = settings.init_timeout,
+                                       .failure_grace = settings.transfer_failure_grace,
+                                       .port = [this] { return server.port(); }}),
       executor(Executor::Parts{loop, journal_pool, storage_pool, epoch_pool, fence_pool, *journal, http, engine_calls,
-                               storage, epochs, credentials, waiters},
+                               storage, epochs, credentials, waiters, awex_groups},
                Executor::Hooks{settings.fence, [this](const protocol::UpdateId& id) { on_update_ended(id); },
                                [this] { on_stopped(true); }, settings.journal_failed}),
       driver(std::move(state), dialects(), executor),

@@ -61,10 +61,11 @@ class FakeEngine {
   std::atomic<int> loads{0};
   std::atomic<int> requests{0};
   std::atomic<bool> refuse_loads{false};
-  std::string key;                      // that every route asks for; "" = none
-  std::function<RequestFate()> fate;    // asked of each request
-  std::atomic<bool> hold_loads{false};  // answers only after `release`
-  std::atomic<bool> hold_reads{false};  // never answers a read of its state
+  std::string key;                                                 // that every route asks for; "" = none
+  std::function<RequestFate()> fate;                               // asked of each request
+  std::function<void(const HttpRequest&, const Responder&)> awex;  // its /awex routes, where it has them
+  std::atomic<bool> hold_loads{false};                             // answers only after `release`
+  std::atomic<bool> hold_reads{false};                             // never answers a read of its state
   std::atomic<bool> refuse_reads{false};
   // Requests of this route wait, without effect, until `let_go`; loop only.
   std::string hold;
@@ -101,6 +102,7 @@ class FakeEngine {
     const std::string target = request.target.substr(0, request.target.find('?'));
     const json::value body =
         request.body.empty() ? json::value(nullptr) : parse_json(request.body, "body").value_or(nullptr);
+    if (awex && target.starts_with("/awex/")) return awex(request, answer);
     if (!hold.empty() && target == hold) return waiting_.emplace_back(request, answer), void();
     if (target == "/server_info" && hold_reads) return unanswered_.push_back(answer);
     if (target == "/server_info" && refuse_reads) return answer.respond(json_reply(500, {{"detail", "no"}}));
@@ -152,7 +154,8 @@ class FakeTrainer {
   std::atomic<int> saves{0};
   std::atomic<bool> fail{false};
   std::atomic<bool> hold{false};
-  std::function<RequestFate()> fate;  // asked of each request
+  std::function<RequestFate()> fate;                               // asked of each request
+  std::function<void(const HttpRequest&, const Responder&)> awex;  // its /awex routes, where it has them
   void release() {
     hold = false;
     for (const auto& [directory, answer] : std::exchange(held_, {})) save(directory, answer);
@@ -161,6 +164,7 @@ class FakeTrainer {
  private:
   void handle(const HttpRequest& request, const Responder& answer) {
     if (struck(fate, answer)) return;
+    if (awex && request.target.starts_with("/awex/")) return awex(request, answer);
     if (request.target == "/get_version")
       return answer.respond(json_reply(200, {{"result", 1}, {"status", "success"}}));
     if (request.target != "/save") return answer.respond(json_reply(404, {{"error", "no"}}));

@@ -265,6 +265,7 @@ bool ClientConnection::take_answer(ReadState state) {
   out_.clear();
   out_.shrink_to_fit();
   HttpResponse response = reader_->take();
+  if (watch_) response.local_address = local_address(watch_->descriptor());
   reader_.reset();
   finish({std::move(response), {}, false});
   return false;

@@ -39,6 +39,18 @@ std::optional<SocketAddress> numeric_address(const std::string& host, int port) 
   return std::nullopt;
 }
 
+std::string local_address(int socket) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return "";
+  char digits[INET6_ADDRSTRLEN] = {};
+  const void* from = nullptr;
+  if (storage.ss_family == AF_INET) from = &reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr;
+  if (storage.ss_family == AF_INET6) from = &reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr;
+  if (from == nullptr || inet_ntop(storage.ss_family, from, digits, sizeof digits) == nullptr) return "";
+  return digits;
+}
+
 int open_socket(int family) {
   const int socket = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
   if (socket >= 0) set_no_delay(socket);

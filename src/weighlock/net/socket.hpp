@@ -20,6 +20,9 @@ struct SocketAddress {
 // `host` as digits ("10.0.0.7", "fd00::7"), or nothing if it is a name.
 std::optional<SocketAddress> numeric_address(const std::string& host, int port);
 
+// The address at our end of a connected socket, as digits without brackets; "" = not known.
+std::string local_address(int socket);
+
 // A new TCP socket, or -1 with errno set.
 int open_socket(int family);
 // Raises the process' soft limit of open files to the hard one, as far as it may, and returns what holds then.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
@@ -23,6 +24,8 @@ Error error_of(ErrorCode code, std::string message) {
   return Error{code, std::move(message), nullptr};
 }
 
+}  // namespace
+
 std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
   const auto bad = [&](std::string text) {
     return error_of(ErrorCode::invalid_argument, fmt::format("pair '{}': {}", spec.name, text));
@@ -36,6 +39,7 @@ std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
   if (quorum.kind == Quorum::Kind::count && quorum.count > static_cast<int>(spec.workers.size()))
     return bad(fmt::format("settings.quorum: {} of {} workers can never be met", quorum.count, spec.workers.size()));
   if (auto error = refuse_lora(context, spec)) return error;
+  if (auto error = refuse_awex(context, spec)) return error;
   std::set<std::string> urls;
   for (const WorkerSpec& worker : spec.workers) {
     if (!urls.insert(worker.url).second) return bad(fmt::format("workers: {} is listed twice", worker.url));
@@ -49,15 +53,11 @@ std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
   return std::nullopt;
 }
 
-}  // namespace
-
 json::object connected_body(const PairSpec& spec, std::int64_t lineage) {
   json::object body = spec_body(spec);
   body["lineage"] = lineage;
   return body;
 }
-
-namespace {
 
 void apply_spec(Context& context, const ConnectPair& event) {
   const std::string& name = event.spec.name;
@@ -74,10 +74,9 @@ void apply_spec(Context& context, const ConnectPair& event) {
   note_use(pair, context.now(), false);
   context.record(RecordKind::pair_connected, name, "", "", connected_body(event.spec, pair.lineage));
   epoch_at_connect(context, name, before.save_path);
+  if (!pair.spec.awex) drop_group(context, name, "the pair is connected by files");
   reply(context, event.token, std::nullopt);
 }
-
-}  // namespace
 
 void abort_queue(Context& context, Pair& pair, const Error& error) {
   const std::deque<UpdateId> queue = std::exchange(pair.queue, {});
@@ -161,6 +160,7 @@ UpdateId enqueue(Context& context, Pair& pair, const RequestUpdate& event, const
   update.key = event.key;
   update.path = !target ? event.path : target->handed ? target->version.directory : std::string();
   update.policy = event.policy;
+  update.transfer = is_by_transfer(pair, update);
   update.requested_at = context.now();
   note_use(pair, context.now(), true);
   update.phases.push_back(PhaseTime{UpdateState::queued, context.now(), Milliseconds{0}});
@@ -218,6 +218,10 @@ void on_connect(Context& context, const ConnectPair& event) {
   State& state = context.state();
   if (state.stopping)
     return reply(context, event.token, error_of(ErrorCode::shutting_down, "the gateway is shutting down"));
+  if (is_connecting(context, event.spec.name))
+    return reply(context, event.token,
+                 error_of(ErrorCode::conflict,
+                          fmt::format("pair '{}' is being connected; ask when that was answered", event.spec.name)));
   if (auto error = refuse_spec(context, event.spec)) return reply(context, event.token, std::move(error));
   const auto it = state.pairs.find(event.spec.name);
   if (it == state.pairs.end()) {
@@ -225,7 +229,7 @@ void on_connect(Context& context, const ConnectPair& event) {
       return reply(context, event.token,
                    error_of(ErrorCode::queue_full,
                             fmt::format("{} pairs of at most {}", state.pairs.size(), limits::kPairsMax)));
-    return apply_spec(context, event);
+    return event.spec.awex ? begin_group_connect(context, event) : apply_spec(context, event);
   }
   Pair& pair = it->second;
   if (!pair.removing.empty())
@@ -257,6 +261,7 @@ void on_remove(Context& context, const RemovePair& event) {
     reply(context, pair.reconnect->token,
           error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair)));
     pair.reconnect.reset();
+    abandon_connect(context, event.pair);
   }
   refuse_changes(context, pair, error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.pair)));
   make_way(context, event.pair, pair, "the pair was disconnected");
@@ -268,6 +273,7 @@ void pair_is_idle(Context& context, const std::string& name) {
   if (it == context.state().pairs.end()) return;
   Pair& pair = it->second;
   if (!pair.active.empty() && !mutant(Mutant::updates_interleave)) return;
+  if (is_connecting(context, name)) return;
   if (pair.queue.empty() && !context.state().stopping && start_bring_back(context, name)) return;
   if (pair.reconnect) {  // while it waited another pair may have taken a worker of its list
     if (auto error = refuse_spec(context, pair.reconnect->spec)) {
@@ -281,6 +287,7 @@ void pair_is_idle(Context& context, const std::string& name) {
   if (!pair.removing.empty()) {
     const std::vector<ReplyToken> tokens = pair.removing;
     remove_lora(context, pair);
+    drop_group(context, name, "the pair was disconnected");
     const std::vector<std::string> abandoned = release_leaving(context, name, pair);
     context.record(RecordKind::pair_removed, name, "", "", {{"abandoned", abandoned.size()}});
     auto& orphans = context.state().orphans;
@@ -296,6 +303,8 @@ void pair_is_idle(Context& context, const std::string& name) {
   }
   if (pair.reconnect) {
     const ConnectPair event = *pair.reconnect;
+    if (event.spec.awex && context.state().stopping) return;
+    if (event.spec.awex) return begin_group_connect(context, event);
     apply_spec(context, event);
     context.state().pairs[name].reconnect.reset();
   }

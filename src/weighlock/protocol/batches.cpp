@@ -10,6 +10,7 @@ void assign_batches(Context& context, Update& update) {
   int canary = update.policy.canary;
   const bool incomparable = !update.sealed || !update.sealed->compared || update.sealed->layout_changed;
   if (incomparable && !is_lora(context, update)) canary = std::max(canary, 1);
+  if (update.transfer) canary = 0;  // all or none
   std::map<DialectKind, int> taken;
   bool any_left = false;
   for (const Role role : {Role::member, Role::extra}) {

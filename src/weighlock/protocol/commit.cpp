@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
@@ -34,6 +35,7 @@ void catch_up(Context& context, Update& update, Target& target) {
         context.cause(CauseCode::suspect, fmt::format("v{} was the last thing sent to two engines that died; {}",
                                                       update.version.version, cause.message)));
   if (may_lag(context.pair_of(update), update, target)) return start_former_label(context, update, target);
+  if (update.transfer) return quarantine(context, update, target, cause);  // it is on no storage
   target.caught_up = true;
   start_heal(context, update, target, update.version);
 }
@@ -101,7 +103,7 @@ void on_commit_durable(Context& context, const CommitDurable& event) {
   if (update->sealed && update->sealed->blind) {
     // What was not seen can't be relied on to heal another worker with (storage.md, "Blind").
     pair.last_good.reset();
-    pair.rollback_reason = "the storage is not visible from the gateway";
+    pair.rollback_reason = why_no_last_good(*update);
   } else {
     context.emit(MarkLatest{pair.spec.save_path, update->version.directory});
   }

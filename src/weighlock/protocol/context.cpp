@@ -131,12 +131,19 @@ CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operat
   WEIGHLOCK_CHECK(!worker.in_flight, "one operation at a time per worker");
   const CallId id = state_.next_id++;
   const UpdateId update_id = update ? update->id : UpdateId();
-  const EarlierCall sent{id, operation.kind, operation.pause_mode, true, worker.paused_by_us, unpaused};
+  const EarlierCall sent{.call = id,
+                         .kind = operation.kind,
+                         .pause_mode = operation.pause_mode,
+                         .may_answer = true,
+                         .held_before = worker.paused_by_us,
+                         .unpaused = unpaused,
+                         .carries_label = !operation.label.empty()};
   state_.calls[id] = {update_id, worker.url};
   if (changes_something(operation.kind) && !intent_durable)
     record_intent(update ? update->pair : worker.pair, update, worker.url, operation, unpaused, id);
-  const bool writes_label = operation.kind == OperationKind::set_label ||
-                            (operation.kind == OperationKind::load && traits_of(worker).load_sets_label);
+  const bool writes_label =
+      operation.kind == OperationKind::set_label ||
+      (operation.kind == OperationKind::load && sent.carries_label && traits_of(worker).load_sets_label);
   note_sent(worker, sent, operation.label, writes_label);
   emit(Call{id, worker.url, worker.dialect, std::move(operation), update_id, intent_durable});
   return id;

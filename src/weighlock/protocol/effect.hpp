@@ -115,6 +115,41 @@ struct LookEpoch {
   std::string save_path;
 };
 
+// Brings trainers and workers together to a group that can transfer weights: reports, metadata, bring-up, warm-up.
+// Answered by GroupBuilt. The name was never used before.
+struct BuildGroup {
+  std::uint64_t ask = 0;
+  std::string pair;
+  std::string name;
+  AwexSpec awex;
+  std::vector<std::string> trainers;  // in the order of ranks
+  std::vector<std::string> workers;
+};
+
+// The group is not used any more: trainers are told to leave it, its metadata goes. Best effort.
+struct DropGroup {
+  std::string pair;
+  std::string name;
+  AwexSpec awex;
+  std::vector<std::string> trainers;
+};
+
+// The collective: every member is asked once, all at the same time. Each worker's answer is the CallEnded of its Call,
+// which is of the same group of effects and has Operation::transfer; each trainer's is a SaveEnded.
+struct RunTransfer {
+  struct Member {
+    CallId call = 0;
+    std::string url;
+  };
+  UpdateId update;
+  std::string pair;
+  std::string name;  // the group's
+  std::int64_t version = 0;
+  bool colocate = false;
+  std::vector<Member> trainers;
+  std::vector<Member> workers;
+};
+
 struct StartTimer {
   TimerId timer = 0;
   Milliseconds after{0};
@@ -153,9 +188,9 @@ struct AwaitDurable {
 // After Shutdown: nothing is left to do.
 struct Stopped {};
 
-using Effect =
-    std::variant<Append, Call, Cancel, TriggerSave, Prepare, Seal, ComputeDigest, Discard, MarkLatest, StartTimer,
-                 CancelTimer, Fence, Reply, UpdateEnded, AwaitDurable, Stopped, ClaimEpoch, LookEpoch, AskTrainer>;
+using Effect = std::variant<Append, Call, Cancel, TriggerSave, Prepare, Seal, ComputeDigest, Discard, MarkLatest,
+                            StartTimer, CancelTimer, Fence, Reply, UpdateEnded, AwaitDurable, Stopped, ClaimEpoch,
+                            LookEpoch, AskTrainer, BuildGroup, DropGroup, RunTransfer>;
 using Effects = std::vector<Effect>;
 
 }  // namespace weighlock::protocol

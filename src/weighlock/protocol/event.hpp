@@ -130,6 +130,12 @@ struct EpochSeen {
   Result<Epoch> highest;
 };
 
+// What came of a BuildGroup. On an error nothing of the group is left where it could be taken back.
+struct GroupBuilt {
+  std::uint64_t ask = 0;
+  std::optional<Error> error;
+};
+
 struct TimerFired {
   TimerId timer = 0;
 };
@@ -147,7 +153,7 @@ struct Shutdown {};
 
 using EventBody = std::variant<ConnectPair, RemovePair, ChangeWorker, RequestUpdate, CollectVersions, CancelUpdate,
                                CallEnded, SaveEnded, Prepared, Sealed, DigestDone, TimerFired, CommitDurable, Recover,
-                               Shutdown, EpochClaimed, EpochSeen>;
+                               Shutdown, EpochClaimed, EpochSeen, GroupBuilt>;
 
 struct Event {
   Instant now;

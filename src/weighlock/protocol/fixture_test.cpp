@@ -148,7 +148,7 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
       break;
     case OperationKind::load:
       e.loaded = call.operation.directory;
-      if (e.dialect == DialectKind::sglang) e.label = call.operation.label;
+      if (e.dialect == DialectKind::sglang && !call.operation.transfer) e.label = call.operation.label;
       break;
     case OperationKind::verify:
       if (e.loaded != call.operation.directory || e.label != call.operation.label)
@@ -205,6 +205,20 @@ void Fixture::perform(Effect effect) {
     SaveEnded answer = it == save_answers.end() ? SaveEnded{0, SaveOutcomeKind::ok, ""} : it->second;
     answer.call = save->call;
     pending_.push_back(answer);
+  } else if (auto* build = std::get_if<BuildGroup>(&effect)) {
+    builds.push_back(*build);
+    if (!builds_silent) pending_.push_back(GroupBuilt{build->ask, build_error});
+  } else if (auto* drop = std::get_if<DropGroup>(&effect)) {
+    drops.push_back(*drop);
+  } else if (auto* run = std::get_if<RunTransfer>(&effect)) {
+    transfers.push_back(*run);
+    for (const RunTransfer::Member& member : run->trainers) {
+      if (std::find(silent_trainers.begin(), silent_trainers.end(), member.url) != silent_trainers.end()) continue;
+      const auto it = save_answers.find(member.url);
+      SaveEnded answer = it == save_answers.end() ? SaveEnded{0, SaveOutcomeKind::ok, ""} : it->second;
+      answer.call = member.call;
+      pending_.push_back(answer);
+    }
   } else if (auto* ask = std::get_if<AskTrainer>(&effect)) {
     asked_trainers.push_back(*ask);
     if (std::find(silent_trainers.begin(), silent_trainers.end(), ask->trainer) != silent_trainers.end()) return;
@@ -274,6 +288,7 @@ void Fixture::connect(int workers, int trainers) {
   event.token = 1;
   event.spec.name = "actor";
   event.spec.save_path = "/shared";
+  if (by_transfer) event.spec.awex.emplace();
   if (!reconciles) event.spec.policy.pair_lease = Milliseconds(0);
   for (int i = 0; i < workers; ++i) {
     event.spec.workers.push_back(WorkerSpec{url(i), std::nullopt});

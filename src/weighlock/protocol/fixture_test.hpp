@@ -59,6 +59,7 @@ class Fixture : public Ports, public ::testing::Test {
   // Workers are not brought back by themselves, unless `reconciles`.
   void connect(int workers, int trainers = 2);
   bool reconciles = false;
+  bool by_transfer = false;  // the pair that `connect` makes
   static std::string url(int i) { return "http://worker" + std::to_string(i) + ":30000"; }
   static std::string trainer(int i) { return "http://trainer" + std::to_string(i) + ":9000"; }
   UpdateId request(std::int64_t version, Policy policy = {}, std::string key = "");
@@ -101,6 +102,11 @@ class Fixture : public Ports, public ::testing::Test {
   std::map<std::string, SaveEnded> save_answers;  // by trainer; absent: ok
   std::vector<std::string> silent_trainers;
   std::vector<TriggerSave> saves;
+  std::vector<BuildGroup> builds;
+  std::optional<Error> build_error;
+  bool builds_silent = false;
+  std::vector<DropGroup> drops;
+  std::vector<RunTransfer> transfers;      // trainers answer by `save_answers`, workers by scripts of their load
   std::vector<AskTrainer> asked_trainers;  // a silent one doesn't answer them either
   SealedVersion sealed{1000, 10, false, true, false, true, "", "d1", true};
   std::optional<Error> seal_error;

@@ -89,7 +89,9 @@ void note_use(Pair& pair, Instant now, bool is_update) {
 }
 
 std::optional<VersionRef> join_goal(const Pair& pair, const Worker& worker) {
-  if (pair.committed) return pair.distrusted ? std::nullopt : pair.committed;
+  // What was transferred is on no storage: such a worker is brought back by the next update.
+  const bool readable = pair.committed && !pair.distrusted && !pair.committed->directory.empty();
+  if (pair.committed) return readable ? pair.committed : std::nullopt;
   if (pair.last_good && pair.last_good->directory == worker.start_path) return pair.last_good;
   return std::nullopt;
 }

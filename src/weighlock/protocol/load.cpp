@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/loading.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
@@ -27,10 +28,11 @@ constexpr Milliseconds kRetryFirst = 500ms;
 
 // In mode `keep` requests hold their blocks over the switch: what may be flushed is flushed after the resume.
 bool flushes_after_load(const Update& update, const DialectTraits& traits) {
-  return !traits.load_flushes && update.policy.pause_mode != PauseMode::keep;
+  return (update.transfer || !traits.load_flushes) && update.policy.pause_mode != PauseMode::keep;
 }
 
 void send_load(Context& context, Update& update, Target& target) {
+  if (update.transfer) return assemble(context, update, target);
   Worker& worker = context.worker_of(target);
   target.load_sent = true;
   target.load_started = context.now();
@@ -122,6 +124,7 @@ void on_labelled(Context& context, Update& update, Target& target, const Outcome
   lose_before_load(context, target, lost ? Verdict::untouched : Verdict::unknown,
                    outcome.kind == OutcomeKind::not_sent ? CauseCode::unreachable : CauseCode::label_failed,
                    fmt::format("label: {}", outcome.text));
+  if (update.transfer) return fail_transfer(context, update, fmt::format("worker {} is not in it", target.worker));
   evaluate_verdicts(context, update);
 }
 
@@ -178,6 +181,7 @@ Verdict as_before(const Target& target) {
 }
 
 void on_loaded(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  if (update.transfer) return on_transferred(context, update, target, outcome);
   const DialectTraits& traits = context.traits_of(context.worker_of(target));
   target.needs_restart = outcome.needs_restart;
   const std::string text = fmt::format("load of v{}: {}", update.version.version, outcome.text);
@@ -308,8 +312,9 @@ void launch_pipeline(Context& context, Update& update, Target& target) {
   } else {
     target.label_changed = true;
     context.call(update, target, Step::labelling, label_operation("loading:" + update.id));
-    context.intend(update, target, load_operation(update));
+    if (!update.transfer) context.intend(update, target, load_operation(update));
   }
+  if (update.transfer) return;  // it waits for the others; what follows is recorded when it begins
   if (!traits.load_sets_label) context.intend(update, target, label_operation(update.version.label));
   if (flushes_after_load(update, traits)) context.intend(update, target, flush_operation(update));
 }
@@ -323,7 +328,31 @@ void begin_loading(Context& context, Update& update) {
   assign_batches(context, update);
   if (mutant(Mutant::commit_before_verify)) context.pair_of(update).committed = update.version;
   context.start_timer(update, "load", update.policy.deadlines.load);
+  if (update.transfer && !group_is_whole(context, update))
+    return fail_transfer(context, update, "a worker of the group could not be paused");
   evaluate_verdicts(context, update);
+}
+
+void transfer_succeeded(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) {
+    if (target.step != Step::answered) continue;
+    target.verdict = Verdict::loaded;
+    target.load_took = context.now() - target.load_started;
+    Worker& worker = context.worker_of(target);
+    context.set_worker(worker, WorkerState::loaded, worker.cause);
+    if (!trusts_answers(update))
+      context.call(update, target, Step::labelling_version, label_operation(update.version.label));
+  }
+  if (!trusts_answers(update)) return;
+  const UpdateId id = update.id;
+  std::vector<std::string> loaded;
+  for (const auto& [url, target] : update.targets) {
+    if (target.step == Step::answered) loaded.push_back(url);
+  }
+  for (const std::string& url : loaded) {
+    Update* left = context.find_update(id);
+    if (left && left->targets.contains(url)) after_label(context, *left, left->targets.at(url));
+  }
 }
 
 void on_loading_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
@@ -363,6 +392,8 @@ void on_load_retry(Context& context, Update& update, Target& target) {
 }
 
 void on_load_timer(Context& context, Update& update) {
+  if (is_transferring(update))
+    return fail_transfer(context, update, fmt::format("not done within {} ms", update.policy.deadlines.load.count()));
   for (auto& [url, target] : update.targets) {
     if (!target.included || target.batch != update.batch) continue;
     const std::string text = fmt::format("load of v{}: no answer within {} ms", update.version.version,

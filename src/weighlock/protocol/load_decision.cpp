@@ -47,7 +47,8 @@ void launch(Context& context, Update& update) {
   for (const auto& [url, target] : update.targets) running += in_pipeline(target.step) ? 1 : 0;
   for (auto& [url, target] : update.targets) {
     if (!target.included || target.batch != update.batch || target.step != Step::paused) continue;
-    if (update.policy.load_window > 0 && running >= update.policy.load_window) return;
+    const bool windowed = update.policy.load_window > 0 && !update.transfer;  // a collective waits for all
+    if (windowed && running >= update.policy.load_window) return;
     launch_pipeline(context, update, target);
     ++running;
   }

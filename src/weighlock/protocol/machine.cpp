@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "weighlock/core/check.hpp"
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -64,6 +65,8 @@ void route(Context& context, Update& update, Target& target, OperationKind kind,
     case Step::adapter_listing:
     case Step::adapter_undoing:  // answered in lora.cpp
     case Step::surveyed:
+    case Step::assembling:
+    case Step::answered:
     case Step::paused:
     case Step::judged:
     case Step::resume_waiting:
@@ -107,8 +110,8 @@ void on_call_ended(Context& context, const CallEnded& event) {
   const EarlierCall call = *worker.in_flight;
   if (event.outcome.dialect) worker.dialect = event.outcome.dialect;
   const bool writes_label =
-      call.kind == OperationKind::set_label ||
-      (call.kind == OperationKind::load && worker.dialect && context.traits_of(worker).load_sets_label);
+      call.kind == OperationKind::set_label || (call.kind == OperationKind::load && call.carries_label &&
+                                                worker.dialect && context.traits_of(worker).load_sets_label);
   note_ended(worker, call, event.outcome, writes_label);
   const bool watched = worker.watch.call == event.call;  // its reads fail each second while an engine is away
   const bool told = changes_something(call.kind) || (call.kind == OperationKind::barrier && event.outcome.ok());
@@ -167,6 +170,7 @@ void on_timer(Context& context, const TimerFired& event) {
   if (purpose == "survey") return on_survey_timer(context, *update);
   if (purpose == "pause") return on_pause_timer(context, *update);
   if (purpose == "load") return on_load_timer(context, *update);
+  if (purpose == "transfer_grace") return on_transfer_grace_timer(context, *update);
   if (purpose == "verify") return on_verify_timer(context, *update);
   if (purpose == "straggler") return on_straggler_timer(context, *update);
   if (purpose == "resume") return on_resume_timer(context, *update);
@@ -199,6 +203,7 @@ void dispatch(Context& context, const EventBody& event) {
         if constexpr (std::is_same_v<T, Shutdown>) on_shutdown(context);
         if constexpr (std::is_same_v<T, EpochClaimed>) on_epoch_claimed(context, body);
         if constexpr (std::is_same_v<T, EpochSeen>) on_epoch_seen(context, body);
+        if constexpr (std::is_same_v<T, GroupBuilt>) on_group_built(context, body);
       },
       event);
 }

@@ -21,6 +21,7 @@ enum class Mutant {
   barrier_skipped,          // a pause that timed out is taken for one that never was
   label_is_trusted,         // recovery believes a label of ours, whatever was loaded since
   epoch_ignored,            // who was replaced goes on as if the pair were its own
+  member_failure_ignored,   // a collective in which a member failed is taken for success
   count_
 };
 

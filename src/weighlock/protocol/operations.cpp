@@ -17,6 +17,10 @@ Operation load_operation(const Update& update) {
   operation.label = update.version.label;
   operation.pause_mode = update.policy.pause_mode;
   if (trusts_answers(update)) operation.evidence = Evidence::acknowledged;
+  if (update.transfer) {
+    operation.transfer = update.version.version;
+    operation.label.clear();  // a collective writes none
+  }
   return operation;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
@@ -10,7 +11,7 @@
 #include "weighlock/protocol/spec_record.hpp"
 
 namespace weighlock::protocol {
-namespace {
+namespace {}  // namespace
 
 bool may_take_part(const Update& update, const Target& target, const Worker& worker) {
   if (!target.reached) return false;
@@ -19,6 +20,8 @@ bool may_take_part(const Update& update, const Target& target, const Worker& wor
   if (code == CauseCode::operator_hold || code == CauseCode::needs_restart) return false;
   return code != CauseCode::suspect || !worker.version || !worker.version->same_version(update.version);
 }
+
+namespace {
 
 // What was asked explicitly and a worker can't do ends the update before anyone is paused.
 std::optional<Error> refuse_policy(Context& context, const Update& update) {
@@ -185,9 +188,20 @@ void pausing_survey_done(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
     Worker& worker = context.worker_of(target);
     target.included = may_take_part(update, target, worker);
+    if (update.transfer && target.included) leave_out_of_group(context, update, target);
     anyone = anyone || target.included;
     const Cause* why = target.cause ? &*target.cause : worker.cause ? &*worker.cause : nullptr;
     if (!target.included) reasons += fmt::format("; worker {}: {}", url, why ? why->message : "left out");
+  }
+  if (update.transfer && !group_is_whole(context, update)) {
+    drop_group(context, update.pair, "a worker of it can't be updated");
+    return end_before_pause(
+        context, update, UpdateState::aborted,
+        Error{ErrorCode::unreachable,
+              fmt::format("pair '{}': v{}: a worker was lost after the transfer group was built{}; the next update "
+                          "builds another",
+                          update.pair, update.version.version, reasons),
+              nullptr});
   }
   if (anyone) {
     if (auto error = refuse_policy(context, update))

@@ -15,6 +15,7 @@
 //   heal.cpp       bringing one worker to a version: catch-up and restoring share it
 //   resume.cpp     letting one worker serve again, or fencing it
 //   finish.cpp     terminal states
+//   awex_*.cpp     by a collective instead of files: the group, and the transfer (awex.hpp)
 //   recover.cpp    what a gateway that died left undone
 //   retention.cpp  which committed versions are deleted, and when
 //   operate.cpp    one worker added, removed, drained, quarantined or released
@@ -43,6 +44,9 @@ void on_request(Context& context, const RequestUpdate& event);
 void on_cancel(Context& context, const CancelUpdate& event);
 void on_shutdown(Context& context);
 void abort_queue(Context& context, Pair& pair, const Error& error);
+// The pair is what the event says from now on, and the client is told.
+void apply_spec(Context& context, const ConnectPair& event);
+std::optional<Error> refuse_spec(Context& context, const PairSpec& spec);
 json::object connected_body(const PairSpec& spec, std::int64_t lineage);  // of a pair_connected record
 // Whatever waits for the pair to be idle: a re-connect, a removal, the next update of the queue.
 void pair_is_idle(Context& context, const std::string& pair);
@@ -114,6 +118,8 @@ bool says_loading(const std::string& label);
 void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
 
 // pause.cpp
+// Whether an update may load the worker: it was reached, and nothing keeps it where it is.
+bool may_take_part(const Update& update, const Target& target, const Worker& worker);
 // What can't be met with the members that are there is refused before anyone is touched.
 std::optional<Error> refuse_quorum(const Update& update, const std::string& reasons);
 void begin_pausing(Context& context, Update& update);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
@@ -57,6 +58,9 @@ std::optional<Error> refuse_admission(Context& context, const Update& update, Pa
   if (pair.spec.lora) {
     if (auto error = refuse_adapter_policy(update)) return error;
   }
+  if (update.transfer && pair.committed && pair.committed->same_version(version))
+    return about(update, ErrorCode::version_reused,
+                 "it is committed already, and what was transferred can't be compared; publish a higher version");
   const std::string busy = update.path.empty() ? busy_trainers(context, pair) : "";
   if (!busy.empty()) {
     return about(update, ErrorCode::trainer_busy,
@@ -203,6 +207,7 @@ void begin_update(Context& context, Update& update) {
   epoch_at_update(context, update);
   context.start_timer(update, "whole", update.policy.deadlines.whole_or_default());
   context.start_timer(update, "save", update.policy.deadlines.save);
+  if (update.transfer) return prepare_transfer(context, update);
   const UpdateId id = update.id;
   const bool knows_all =
       std::all_of(context.state().workers.begin(), context.state().workers.end(),
@@ -229,6 +234,7 @@ void begin_update(Context& context, Update& update) {
 
 void first_survey_done(Context& context, Update& update) {
   if (is_lora(context, update)) return adapter_survey_done(context, update);
+  if (update.transfer) return transfer_survey_done(context, update);
   update.survey_done = true;
   update.targets.clear();
   seal_when_ready(context, update);
@@ -258,6 +264,7 @@ void on_prepared(Context& context, const Prepared& event) {
 }
 
 void on_save_ended(Context& context, const SaveEnded& event) {
+  if (on_trainer_transferred(context, event)) return;
   const auto it = context.state().saves.find(event.call);
   if (it == context.state().saves.end()) return;
   const auto [pair_name, trainer] = it->second;
@@ -316,7 +323,8 @@ void on_save_timer(Context& context, Update& update) {
   const std::string what = fmt::format("not done within {} ms", update.policy.deadlines.save.count());
   if (!update.save_done) return fail_save(context, update, ErrorCode::timed_out, what);
   end_before_pause(context, update, UpdateState::aborted,
-                   about(update, ErrorCode::timed_out, "prepare: inspection " + what));
+                   about(update, ErrorCode::timed_out,
+                         (update.transfer ? "prepare: the transfer group is " : "prepare: inspection ") + what));
 }
 
 void on_sealed(Context& context, const Sealed& event) {

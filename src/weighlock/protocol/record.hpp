@@ -37,6 +37,7 @@ enum class RecordKind {
   last_good,
   owner,       // this state directory's id as an owner of pairs, drawn once
   epoch,       // the pair's epoch is ours; whose it was before, and what that one held paused
+  group,       // a transfer group: built, its collective begun (the intent), or dead
   superseded,  // another took the pair; nothing is sent to its workers any more
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -78,6 +79,7 @@ void Replay::take(const Record& record, Instant at) {
       return epoch(record);
     case RecordKind::superseded:
       return superseded(record);
+    case RecordKind::group:  // its workers' own intents tell what may run; no group outlives its process
     case RecordKind::gateway_stopping:
     case RecordKind::update_rejected:
       return;  // update_ended tells the rest
@@ -231,6 +233,7 @@ void Replay::requested(const Record& record, Instant at) {
     update.version.digest = text_of(body, "digest");
   }
   if (const json::value* policy = find(body, "policy")) update.policy = policy_from(*policy);
+  update.transfer = is_by_transfer(*pair, update);
   update.requested_at = at;
   update.phases.push_back(PhaseTime{UpdateState::queued, at, Milliseconds{0}});
   pair->attempts = std::max(pair->attempts, update.attempt);
@@ -364,7 +367,7 @@ void Replay::commit(const Record& record) {
   pair->bytes_last = update->sealed->bytes;
   if (!update->sealed->blind) return;
   pair->last_good.reset();
-  pair->rollback_reason = "the storage is not visible from the gateway";
+  pair->rollback_reason = why_no_last_good(*update);
 }
 
 void Replay::discard(const Record& record) {

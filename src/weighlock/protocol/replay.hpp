@@ -71,7 +71,7 @@ class Replay {
   Worker& worker_of(const Record& record);
   Update& job_update(const Record& record, Instant at);
   VersionRef version_of(const Worker& worker, std::int64_t lineage, std::int64_t version);
-  bool writes_label(const Worker& worker, OperationKind kind) const;
+  bool writes_label(const Worker& worker, const EarlierCall& call) const;
 
   const Dialects& dialects_;
   State state_;

@@ -103,9 +103,10 @@ void Replay::save_ended(const Record& record) {
 
 // --- workers
 
-bool Replay::writes_label(const Worker& worker, OperationKind kind) const {
-  if (kind == OperationKind::set_label) return true;
-  return kind == OperationKind::load && worker.dialect && dialects_.of(*worker.dialect).load_sets_label;
+bool Replay::writes_label(const Worker& worker, const EarlierCall& call) const {
+  if (call.kind == OperationKind::set_label) return true;
+  return call.kind == OperationKind::load && call.carries_label && worker.dialect &&
+         dialects_.of(*worker.dialect).load_sets_label;
 }
 
 void Replay::begin_call(const Record& intent, CallId call) {
@@ -121,7 +122,12 @@ void Replay::begin_call(const Record& intent, CallId call) {
   sent.held_before = worker.paused_by_us;
   sent.unpaused = flag_of(body, "unpaused");
   in_flight_of_[intent.worker] = intent.update;
-  note_sent(worker, sent, std::string(text_of(body, "label")), writes_label(worker, sent.kind));
+  sent.carries_label = !text_of(body, "label").empty();
+  note_sent(worker, sent, std::string(text_of(body, "label")), writes_label(worker, sent));
+  if (const Update* update = update_of(intent); update && update->transfer && sent.kind == OperationKind::load) {
+    worker.version.reset();  // from the collective's beginning on nothing shows what it holds
+    worker.evidence = Evidence::none;
+  }
   if (Target* target = target_of(intent)) note_intent(*target, sent.kind);
 }
 
@@ -173,7 +179,7 @@ void Replay::outcome(const Record& record, Instant at) {
   }
   const std::string label = worker.labels.empty() ? std::string() : worker.labels.back();  // what a label step wrote
   if (worker.in_flight && worker.in_flight->call == call) {
-    note_ended(worker, EarlierCall(*worker.in_flight), outcome, writes_label(worker, kind));
+    note_ended(worker, EarlierCall(*worker.in_flight), outcome, writes_label(worker, *worker.in_flight));
   } else if (kind == OperationKind::barrier) {
     EarlierCall barrier;
     barrier.kind = kind;

@@ -2,6 +2,7 @@
 // ones are healed to last good; whoever can't be is quarantined with its cause. Leaving workers get the same, once.
 #include <fmt/format.h>
 
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -49,6 +50,7 @@ void resume_everyone(Context& context, Update& update) {
 void begin_restoring(Context& context, Update& update, Error error) {
   context.cancel_all_timers(update);
   update.error = std::move(error);
+  if (update.transfer) transfer_undone(context, update);
   context.set_state(update, UpdateState::restoring);
   context.start_timer(update, "restore", update.policy.deadlines.restore_or_default());
   for (auto& [url, target] : update.targets) context.give_up(target);

@@ -121,6 +121,10 @@ json::object spec_body(const PairSpec& spec) {
                    {"workers", std::move(workers)},
                    {"policy", policy_body(spec.policy)}};
   if (spec.lora) out["lora"] = {{"name", spec.lora->name}, {"keep", spec.lora->keep}};
+  if (spec.awex)
+    out["awex"] = {{"master_addr", spec.awex->master_addr},
+                   {"master_port", spec.awex->master_port},
+                   {"colocate", spec.awex->colocate}};
   return out;
 }
 
@@ -142,6 +146,9 @@ PairSpec spec_from(const json::value& body) {
   if (const json::value* policy = find(body, "policy")) out.policy = policy_from(*policy);
   if (const json::value* lora = find(body, "lora"))
     out.lora = LoraSpec{std::string(text_of(*lora, "name")), number_of(*lora, "keep")};
+  if (const json::value* awex = find(body, "awex"))
+    out.awex = AwexSpec{std::string(text_of(*awex, "master_addr")), static_cast<int>(number_of(*awex, "master_port")),
+                        flag_of(*awex, "colocate")};
   return out;
 }
 

@@ -27,6 +27,7 @@ struct EarlierCall {
       false;               // a pause: whether the worker was held paused by us already; a load: whether it was touched
   bool unpaused = false;   // sent to an engine that was not paused: some have no barrier for it then
   bool since_read = true;  // no reading came after it, so a process that is seen first now may have got it
+  bool carries_label = false;  // a load: its label is written with it, where the dialect does so
 };
 
 // The look that is kept on a worker between updates (watch.cpp).
@@ -89,8 +90,10 @@ enum class Step {
   pausing,
   paused,
   labelling,
+  assembling,  // ready for the collective, which waits for the others
   loading,
-  asking,  // the answer to the load was lost: a barrier, and what the engine says it holds
+  answered,  // its part of the collective is over; what it did shows when all have answered
+  asking,    // the answer to the load was lost: a barrier, and what the engine says it holds
   labelling_version,
   flushing,
   adapter_unloading,
@@ -136,6 +139,7 @@ struct Target {
   bool asked = false;            // the answer to its load was lost once, and it was asked
   bool unproven = false;         // ... and showed the new label: only evidence above that counts
   bool may_have_loaded = false;  // ... and nothing shows that this load did nothing, whatever the next one says
+  bool transferred = false;      // its own part of the collective was answered well
   bool counted_lost = false;     // a member lost before its load was sent leaves the count
   std::string incarnation;
   std::string former_label;
@@ -204,8 +208,10 @@ struct Update {
   std::vector<PhaseTime> phases;
 
   // PREPARING
-  std::string save_path;  // the pair's when the directory was made; the pair may be gone when it is discarded
-  std::vector<Rank> ranks;
+  std::string save_path;        // the pair's when the directory was made; the pair may be gone when it is discarded
+  std::vector<Rank> ranks;      // of the save, or of the collective
+  bool transfer = false;        // by the pair's group, not by files: nothing is saved or sealed
+  std::uint64_t group_ask = 0;  // the group that is being built for it
   bool save_done = false;
   bool survey_done = false;
   bool directory_made = false;
@@ -253,6 +259,23 @@ struct StoredVersion {
   std::uint64_t bytes = 0;
 };
 
+// Trainers and workers that can transfer weights together. It is never on record: a process that starts has none, and
+// the next update builds one.
+struct TransferGroup {
+  std::string name;                   // on the wire; never used twice
+  std::vector<std::string> trainers;  // in the order of ranks
+  std::vector<std::string> workers;
+  std::map<std::string, std::string> incarnations;  // by worker; "" = not read yet
+};
+
+// A group that is being built, and for whom.
+struct GroupAsk {
+  TransferGroup group;
+  AwexSpec awex;
+  UpdateId update;                     // or:
+  std::optional<ConnectPair> connect;  // takes effect when the group stands
+};
+
 struct Pair {
   PairSpec spec;
   std::int64_t lineage = 0;
@@ -276,6 +299,7 @@ struct Pair {
   std::map<std::string, WorkerAdapters> adapters;  // LoRA, by worker
   std::deque<AdapterVersion> window;               // LoRA: the last committed versions, newest last, bounded
   std::optional<ConnectPair> reconnect;            // waits for the running update
+  std::optional<TransferGroup> group;              // none = the next update builds one
   Ownership ownership;
   std::deque<ChangeWorker> changes;     // likewise, in order
   std::set<std::string> leaving;        // workers that the first of them removes, while they are healed
@@ -300,6 +324,8 @@ struct State {
   std::map<TimerId, std::pair<std::string, std::string>> retire_timers;  // pair, worker
   std::map<CallId, std::pair<std::string, std::string>> saves;           // running saves -> pair, trainer
   std::map<std::string, TrainerBusy> busy;                               // trainers whose /save hasn't ended, by URL
+  std::map<std::uint64_t, GroupAsk> group_asks;
+  std::map<CallId, std::pair<UpdateId, std::string>> transfers;  // running trainers' parts -> update, trainer
   std::map<TimerId, UpdateId> timers;
   std::map<TimerId, std::string> watch_timers;  // worker
   std::map<TimerId, std::string> epoch_timers;  // pair

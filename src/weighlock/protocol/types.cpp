@@ -265,6 +265,8 @@ std::string_view name(RecordKind kind) {
       return "owner";
     case RecordKind::epoch:
       return "epoch";
+    case RecordKind::group:
+      return "group";
     case RecordKind::superseded:
       return "superseded";
   }

@@ -175,6 +175,13 @@ struct LoraSpec {
   std::int64_t keep = 0;  // how many versions stay loaded; 0 = all
 };
 
+// A pair whose weights go from rank to rank in a collective of all its trainers and workers (docs/adr/0005).
+struct AwexSpec {
+  std::string master_addr;  // where the group's store listens; "" = the first worker's host
+  int master_port = 0;      // 0 = a default
+  bool colocate = false;    // trainers and workers share their devices
+};
+
 struct PairSpec {
   std::string name;
   std::string save_path;
@@ -182,7 +189,8 @@ struct PairSpec {
   std::vector<std::string> trainer_urls;
   SaveTrigger save_trigger = SaveTrigger::all;
   std::vector<WorkerSpec> workers;
-  std::optional<LoraSpec> lora;  // none = full models
+  std::optional<LoraSpec> lora;                 // none = full models
+  std::optional<AwexSpec> awex = std::nullopt;  // none = by files
   Policy policy;
 };
 

@@ -51,6 +51,8 @@ struct ConnectBody {
   bool use_lora = false;
   std::string lora_name;
   std::int64_t lora_keep_versions = 0;
+  std::string nccl_master_addr;
+  std::int64_t nccl_master_port = 0;
   bool colocate = false;
   json::value settings;
 };
@@ -65,8 +67,8 @@ ConnectBody read_connect(LaxBody& body) {
   out.use_lora = body.flag("use_lora", false);
   out.lora_name = body.text("lora_name", "");
   out.lora_keep_versions = body.whole("lora_keep_versions", 0);
-  body.text("nccl_master_addr", "");
-  body.whole("nccl_master_port", 0);
+  out.nccl_master_addr = body.text("nccl_master_addr", "");
+  out.nccl_master_port = body.whole("nccl_master_port", 0);
   out.colocate = body.flag("colocate", false);
   if (const json::value* settings = body.any("settings")) out.settings = *settings;
   return out;
@@ -74,7 +76,8 @@ ConnectBody read_connect(LaxBody& body) {
 
 // The Python gateway's own refusals, in its order and words, then ours.
 std::optional<HttpResponse> refuse_connect(const ConnectBody& body) {
-  if (body.colocate) return error_answer(400, "colocate=true is not carried by this release; use mode='disk'");
+  if (body.colocate && body.mode != "awex") return error_answer(400, "colocate=True requires mode='awex'");
+  if (body.colocate && body.use_lora) return error_answer(400, "AWEX colocation does not support LoRA weights");
   if (body.mode == "disk") {
     if (body.save_path.empty()) return error_answer(400, "save_path is required when mode='disk'");
     if (!body.save_path.starts_with('/'))
@@ -85,9 +88,12 @@ std::optional<HttpResponse> refuse_connect(const ConnectBody& body) {
   if (body.mode == "awex" && body.use_lora)
     return error_answer(400,
                         "awex weight update does not support LoRA; set actor.weight_update_mode=disk in your config.");
-  if (body.mode == "awex")
-    return error_answer(400,
-                        "mode='awex' is not carried by this release; set actor.weight_update_mode=disk in your config");
+  if (body.mode == "awex" && !body.save_path.empty() && !body.save_path.starts_with('/'))
+    return error_answer(400, "save_path must be an absolute path");
+  constexpr std::int64_t kPortMax = 65'535;
+  if (body.mode == "awex" && (body.nccl_master_port < 0 || body.nccl_master_port > kPortMax))
+    return error_answer(400, fmt::format("nccl_master_port must be 0 (any) to 65535, not {}", body.nccl_master_port));
+  if (body.mode == "awex") return std::nullopt;
   return error_answer(400, fmt::format("mode must be 'awex' or 'disk', not '{}'", body.mode.substr(0, 100)));
 }
 
@@ -108,7 +114,10 @@ std::optional<FieldError> make_spec(const Confinement& confinement, const Policy
   if (auto failure = check_pair_name(body.pair_name)) return failure;
   spec.name = body.pair_name;
   spec.save_path = body.save_path;
-  if (Status status = confinement.check_directory(body.save_path, "save_path"); !status)
+  if (body.mode == "awex")
+    spec.awex = AwexSpec{body.nccl_master_addr, static_cast<int>(body.nccl_master_port), body.colocate};
+  const bool has_storage = !spec.awex || !body.save_path.empty();
+  if (Status status = has_storage ? confinement.check_directory(body.save_path, "save_path") : Status(); !status)
     return FieldError{"save_path", status.error()};
   if (auto failure = read_urls(body.train_worker_urls, "train_worker_urls", limits::kTrainersPerPairMax, confinement,
                                spec.trainer_urls))
@@ -141,11 +150,22 @@ std::string blocker_text(const ApiContext& context, const std::string& name) {
       update->id, name, update->version.version, protocol::name(update->state));
 }
 
+// A pair that transfers says what becomes of its workers if that fails.
+HttpResponse connected_answer(const ApiContext& context, const std::string& name) {
+  json::object out{{"pair_name", name}};
+  const Pair* pair = context.find_pair(name);
+  if (pair && pair->spec.awex) {
+    out["rollback"] = pair->last_good ? "available" : "unavailable";
+    if (!pair->last_good) out["rollback_reason"] = pair->rollback_reason;
+  }
+  return json_answer(200, out);
+}
+
 void apply_connect(ApiContext& context, PairSpec spec, Responder responder) {
   const auto pending = PendingAnswer::make(context, std::move(responder));
   ConnectPair event;
   event.token = pending->when_replied([pending, name = spec.name](const Reply& reply) {
-    pending->answer(reply.error ? failure_answer(*reply.error) : json_answer(200, json::object{{"pair_name", name}}));
+    pending->answer(reply.error ? failure_answer(*reply.error) : connected_answer(pending->context(), name));
   });
   pending->deadline(context.settings.reply_by, [pending, name = spec.name] {
     pending->answer(error_answer(409, blocker_text(pending->context(), name)));

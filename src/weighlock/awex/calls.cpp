@@ -1,0 +1,150 @@
+#include "weighlock/awex/calls.hpp"
+
+#include <fmt/format.h>
+
+#include "weighlock/core/transport.hpp"
+#include "weighlock/core/words.hpp"
+
+namespace weighlock::awex {
+namespace {
+
+std::string quoted(std::string_view text) {
+  return json::serialize(json::string(text));
+}
+
+// With the blanks that Python's json prints.
+HttpRequest post(std::string_view target, std::string body) {
+  return HttpRequest{
+      "POST", std::string(target), {{"Accept", "*/*"}, {"Content-Type", "application/json"}}, std::move(body)};
+}
+
+HttpRequest post_nothing(std::string_view target) {
+  return HttpRequest{
+      "POST", std::string(target), {{"Accept", "*/*"}, {"Content-Type", "application/octet-stream"}}, ""};
+}
+
+bool is_a_proxys(int status) {
+  return status == 408 || status == 502 || status == 504;
+}
+
+bool tells_more(const Parallelism& one) {
+  return !one.converter_context.is_null() || !one.parameter_layout.is_null();
+}
+
+}  // namespace
+
+Answer classify(std::string_view target, const HttpResult& result) {
+  if (const TransportError* error = std::get_if<TransportError>(&result)) {
+    const std::string what = error->text.empty() ? std::string(name(error->kind)) : printable(error->text);
+    return {error->nothing_sent ? AnswerKind::not_sent : AnswerKind::unknown, code_of(error->kind),
+            fmt::format("{} got no answer: {}", target, what)};
+  }
+  const HttpResponse& response = std::get<HttpResponse>(result);
+  const Result<json::value> body = parse_json(response.body, "answer");
+  const auto status = body ? find_string(*body, "status") : std::nullopt;
+  if (response.status == 200 && (status == "success" || status == "ok")) return {AnswerKind::ok, {}, ""};
+  const std::string words = words_of(response.body);
+  std::string text = fmt::format("{} answered {}", target, response.status);
+  text += words.empty() ? std::string(" without a word") : fmt::format(" \"{}\"", words);
+  if (is_a_proxys(response.status)) return {AnswerKind::unknown, ErrorCode::unreachable, text};
+  return {AnswerKind::failed, response.status == 200 ? ErrorCode::bad_answer : ErrorCode::worker_failed, text};
+}
+
+HttpRequest parallelism_request() {
+  return HttpRequest{"GET", "/awex/report_parallelism", {{"Accept", "*/*"}}, ""};
+}
+
+Result<Parallelism> read_parallelism(std::string_view who, const HttpResult& result) {
+  const auto bad = [&](ErrorCode code, std::string_view text) {
+    return Error{code, fmt::format("{}: {}", who, text), nullptr};
+  };
+  const HttpResponse* response = std::get_if<HttpResponse>(&result);
+  if (!response || response->status != 200) {
+    const Answer answer = classify("GET /awex/report_parallelism", result);
+    return bad(answer.code, answer.text);
+  }
+  const Result<json::value> body = parse_json(response->body, "answer of /awex/report_parallelism");
+  if (!body) return bad(ErrorCode::bad_answer, body.error().text());
+  constexpr std::int64_t kWorldMax = 1'000'000;
+  const auto world = find_int(*body, "world_size");
+  if (!world || *world < 1 || *world > kWorldMax)
+    return bad(ErrorCode::bad_answer, fmt::format("GET /awex/report_parallelism: \"world_size\" is not a number from 1 "
+                                                  "to {}",
+                                                  kWorldMax));
+  Parallelism out;
+  out.world_size = static_cast<std::uint32_t>(*world);
+  if (const json::value* found = find(*body, "converter_context")) out.converter_context = *found;
+  if (const json::value* found = find(*body, "parameter_layout")) out.parameter_layout = *found;
+  return out;
+}
+
+HttpRequest train_meta_request(const Parallelism& train, const Parallelism& infer, std::uint32_t infer_world) {
+  if (!tells_more(train) && !tells_more(infer)) return post_nothing("/awex/report_weight_meta");
+  json::object body{{"infer_conf", nullptr}};
+  if (infer.converter_context.is_object()) {
+    json::object context = infer.converter_context.get_object();
+    context["infer_world_size"] = infer_world;
+    body["infer_conf"] = std::move(context);
+  }
+  return post("/awex/report_weight_meta", json::serialize(body));
+}
+
+HttpRequest infer_meta_request(const Parallelism& train, const Parallelism& infer) {
+  if (!tells_more(train) && !tells_more(infer)) return post_nothing("/awex/report_weight_meta");
+  const json::value layout = train.parameter_layout.is_null() ? json::value("hf") : train.parameter_layout;
+  return post("/awex/report_weight_meta", json::serialize(json::object{{"parameter_layout", layout}}));
+}
+
+HttpRequest init_request(const BringUp& all, std::string_view kv_store_url, std::uint32_t transfer_rank) {
+  return post(
+      "/awex/init_weights_update_group",
+      fmt::format(R"({{"pair_name": {}, "master_addr": {}, "master_port": {}, "world_size": {}, )"
+                  R"("kv_store_url": {}, "infer_world_size": {}, "train_world_size": {}, "num_engines": {}, )"
+                  R"("transfer_rank": {}}})",
+                  quoted(all.pair_name), quoted(all.master_addr), all.master_port, all.world_size, quoted(kv_store_url),
+                  all.infer_world_size, all.train_world_size, all.engines, transfer_rank));
+}
+
+HttpRequest init_colocate_request(const BringUp& all, std::string_view kv_store_url, std::uint32_t transfer_rank) {
+  return post("/awex/init_colocate_weight_update",
+              fmt::format(R"({{"pair_name": {}, "kv_store_url": {}, "infer_world_size": {}, "train_world_size": {}, )"
+                          R"("num_engines": {}, "master_port": {}, "admin_api_key": {}, "transfer_rank": {}}})",
+                          quoted(all.pair_name), quoted(kv_store_url), all.infer_world_size, all.train_world_size,
+                          all.engines, all.master_port, quoted(all.admin_api_key), transfer_rank));
+}
+
+HttpRequest warm_up_request(std::uint32_t world_size) {
+  return post("/awex/batch_isend_irecv", fmt::format(R"({{"world_size": {}}})", world_size));
+}
+
+HttpRequest update_request(std::int64_t version) {
+  return post("/awex/update_weights", fmt::format(R"({{"version": {}}})", version));
+}
+
+HttpRequest colocate_update_request(std::int64_t version) {
+  return post("/awex/execute_colocate_weight_update", fmt::format(R"({{"version": {}}})", version));
+}
+
+HttpRequest memory_request(bool release, std::string_view tag) {
+  return post(release ? "/awex/release_memory" : "/awex/resume_memory", fmt::format(R"({{"tags": ["{}"]}})", tag));
+}
+
+HttpRequest teardown_request() {
+  return post("/awex/teardown", "{}");
+}
+
+std::vector<std::string> colocate_keys(std::uint32_t train_ranks, std::int64_t version) {
+  std::vector<std::string> out;
+  for (std::uint32_t rank = 0; rank < train_ranks; ++rank) {
+    out.push_back(fmt::format("colocate_weights_rank{}_{}", rank, version));
+    out.push_back(fmt::format("colocate_done_rank{}_{}", rank, version));
+  }
+  return out;
+}
+
+std::string store_url(std::string_view address, int port) {
+  const bool is_v6 = address.find(':') != std::string_view::npos;
+  return is_v6 ? fmt::format("http://[{}]:{}", address, port) : fmt::format("http://{}:{}", address, port);
+}
+
+}  // namespace weighlock::awex

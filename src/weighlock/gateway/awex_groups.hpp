@@ -1,0 +1,97 @@
+// The edge of AWEX pairs: brings workers together to a transfer group, runs its collectives, takes it apart.
+//
+// Decides nothing: what a group is for, and what a failure means, stands in protocol/awex*.cpp. Every request of a
+// collective is sent once, all of them at the same time, each on a connection of its own.
+//
+// Thread rule: loop thread only; metadata is read and put right on `pool`. Owned by Gateway and destroyed before what
+// it borrows; callbacks are never called afterwards.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "weighlock/awex/calls.hpp"
+#include "weighlock/gateway/meta_store.hpp"
+#include "weighlock/net/client.hpp"
+#include "weighlock/protocol/effect.hpp"
+#include "weighlock/protocol/event.hpp"
+#include "weighlock/runtime/loop.hpp"
+#include "weighlock/runtime/pool.hpp"
+
+namespace weighlock {
+
+class AwexGroups {
+ public:
+  struct Settings {
+    std::string kv_store_url;  // how workers reach the store; "" = the address by which each was reached
+    std::string admin_api_key;
+    Milliseconds init_timeout{300'000};   // AReaL's; each step of a bring-up
+    Milliseconds failure_grace{5'000};    // after the first failure of a step the others' words are waited for
+    std::function<int()> port = nullptr;  // of our listener, once it listens
+  };
+  AwexGroups(Loop& loop, HttpClient& http, Pool& pool, MetaStore& meta, Settings settings);
+  ~AwexGroups();
+  AwexGroups(const AwexGroups&) = delete;
+  AwexGroups& operator=(const AwexGroups&) = delete;
+
+  // `done` once. On an error the group's keys are gone, and trainers that may be in it were told to leave.
+  void build(protocol::BuildGroup order, std::function<void(std::optional<Error>)> done);
+  void drop(const protocol::DropGroup& order);
+  // Each member's end once, unless it was cancelled.
+  void transfer(const protocol::RunTransfer& order, std::function<void(protocol::CallId, Outcome)> worker_ended,
+                std::function<void(protocol::SaveEnded)> trainer_ended);
+  // Closes the worker's connection by reset.
+  void cancel(protocol::CallId call);
+
+ private:
+  struct Build;
+  struct Colocated;
+  struct Request {
+    std::string url;
+    HttpRequest request;
+  };
+  using Answers = std::vector<HttpResult>;
+  using Failed = std::function<bool(std::size_t, const HttpResult&)>;
+
+  // All at once. `done` when all have answered, or `failure_grace` after the first that `failed`: the rest is closed
+  // and counts as timed out.
+  void ask_all(std::vector<Request> requests, Failed failed, std::function<void(Answers)> done);
+  HttpClient::CallId send(const std::string& url, HttpRequest request, Milliseconds deadline,
+                          std::function<void(HttpResult)> done);
+  // Runs `next` when no trainer of the build is in another one, or still leaves a group: a teardown that came late
+  // would end the new one.
+  void when_free(const std::shared_ptr<Build>& build, std::function<void()> next);
+  void someone_is_free();
+  void ended(const std::shared_ptr<Build>& build, std::optional<Error> error);
+  void begin(const std::shared_ptr<Build>& build);
+  void report(const std::shared_ptr<Build>& build, const Answers& answers);
+  void merge(const std::shared_ptr<Build>& build, Answers answers);
+  void bring_up(const std::shared_ptr<Build>& build);
+  void warm_up(const std::shared_ptr<Build>& build);
+  void fail(const std::shared_ptr<Build>& build, ErrorCode code, std::string text);
+  // The failure of a step's answers, in words; "" if all are ok.
+  std::string failures(const Build& build, const Answers& answers, std::string_view target, ErrorCode& code) const;
+  // Of those whose last group it was; others have left it by joining another.
+  void teardown(const std::string& name, const std::vector<std::string>& trainers);
+  void colocated_step(const std::shared_ptr<Colocated>& run);
+
+  Loop& loop_;
+  HttpClient& http_;
+  Pool& pool_;
+  MetaStore& meta_;
+  Settings settings_;
+  std::map<protocol::CallId, HttpClient::CallId> members_;
+  std::multiset<std::string> leaving_;         // trainers whose teardown hasn't been answered
+  std::map<std::string, std::string> joined_;  // trainer -> the group that it was last asked to join
+  std::map<std::string, const Build*> built_;  // trainer -> the build that it is in
+  std::vector<std::pair<std::shared_ptr<Build>, std::function<void()>>> waiting_;
+  std::uint64_t generation_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace weighlock

@@ -1,0 +1,314 @@
+// An AWEX pair over real sockets: what its workers are asked, in which order, and what is left when one of them fails.
+#include <fmt/format.h>
+
+#include "weighlock/awex/report_fixture.hpp"
+#include "weighlock/gateway/gateway_fixture.hpp"
+
+namespace weighlock::test {
+namespace {
+
+// What a member does with a call.
+enum class Turn { well, refuses, drops, stays_silent };
+
+// The /awex routes of one worker; loop only.
+struct Member {
+  awex::Side side;
+  int rank = 0;
+  int world = 1;
+  std::string name;
+  std::vector<std::string>* log = nullptr;  // of all members: "train0 update_weights"
+  std::map<std::string, std::vector<std::string>> bodies;
+  std::map<std::string, Turn> turns;
+  std::vector<Responder> silent;
+
+  void answer(const HttpRequest& request, const Responder& answer) {
+    const std::string call = request.target.substr(std::string("/awex/").size());
+    bodies[call].push_back(request.body);
+    log->push_back(name + " " + call);
+    const Turn turn = turns[call];
+    if (turn == Turn::refuses) return answer.respond(json_reply(500, {{"error", "told to refuse"}}));
+    if (turn == Turn::drops) return answer.reset();
+    if (turn == Turn::stays_silent) return silent.push_back(answer);
+    if (call == "report_parallelism")
+      return answer.respond(json_reply(200, {{"world_size", world}, {"tp_size", 1}, {"pp_size", 1}}));
+    if (call == "report_weight_meta") return answer.respond(HttpResponse{200, {}, report()});
+    const bool is_train = side == awex::Side::train;
+    answer.respond(json_reply(200, {{"status", is_train ? "success" : "ok"}}));
+  }
+  std::string report() const {
+    const awex::Sizes shape{6, 4};
+    const bool is_train = side == awex::Side::train;
+    return awex::body(side, {is_train ? awex::fsdp_of("w", shape, rank, world) : awex::whole_of("w", shape, 0, 1)});
+  }
+  int count(const std::string& call) { return static_cast<int>(bodies[call].size()); }
+};
+
+class AwexPairTest : public GatewayTest {
+ protected:
+  void SetUp() override {
+    GatewayTest::SetUp();
+    settings.transfer_failure_grace = Milliseconds(100);
+    for (int i = 0; i < 2; ++i) {
+      train[i] = {awex::Side::train, i, 2, fmt::format("train{}", i), &log, {}, {}, {}};
+      trainers[static_cast<std::size_t>(i)]->awex = [this, i](const auto& r, const auto& a) { train[i].answer(r, a); };
+    }
+    for (int i = 0; i < 3; ++i) {
+      infer[i] = {awex::Side::infer, i, 1, fmt::format("infer{}", i), &log, {}, {}, {}};
+      engines[static_cast<std::size_t>(i)]->awex = [this, i](const auto& r, const auto& a) { infer[i].answer(r, a); };
+    }
+    start();
+  }
+  void TearDown() override {
+    on_loop([this] {
+      for (Member& member : train) member.silent.clear();
+      for (Member& member : infer) member.silent.clear();
+    });
+    GatewayTest::TearDown();
+  }
+  json::object awex_body() {
+    json::object body = connect_body();
+    body["mode"] = "awex";
+    body["save_path"] = "";
+    body["nccl_master_addr"] = "127.0.0.1";
+    body["nccl_master_port"] = 29'511;
+    return body;
+  }
+  Reply connect() { return call("POST", "/connect", awex_body()); }
+  void turn(Member& member, const std::string& what, Turn how) {
+    on_loop([&] { member.turns[what] = how; });
+  }
+  int count(Member& member, const std::string& what) {
+    int n = 0;
+    on_loop([&] { n = member.count(what); });
+    return n;
+  }
+  std::string body_of(Member& member, const std::string& what, std::size_t which = 0) {
+    std::string out;
+    on_loop([&] {
+      const auto& all = member.bodies[what];
+      if (which < all.size()) out = all[which];
+    });
+    return out;
+  }
+  std::string group_name(std::size_t which = 0) {
+    const json::value body =
+        parse_json(body_of(train[0], "init_weights_update_group", which), "body").value_or(nullptr);
+    return std::string(find_string(body, "pair_name").value_or(""));
+  }
+  int meta_status(const std::string& name) {
+    return raw_call("GET", "/weight_meta/" + name + "/training_params_meta", "", {}).status;
+  }
+  json::value worker_told(int i) {
+    const json::value told = call("GET", "/v1/pairs/actor/workers").json();
+    for (const json::value& one : told.at("items").as_array()) {
+      if (one.at("url").as_string() == engines[static_cast<std::size_t>(i)]->url()) return one;
+    }
+    return nullptr;
+  }
+  void expect_all_fenced() {
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(worker_told(i).at("state").as_string(), "quarantined") << i;
+      EXPECT_TRUE(worker_told(i).at("version").is_null()) << i;
+      EXPECT_TRUE(engines[static_cast<std::size_t>(i)]->paused) << i;
+    }
+  }
+  std::vector<std::string> log;
+  Member train[2];
+  Member infer[3];
+};
+
+TEST_F(AwexPairTest, connect_asks_for_reports_serves_the_metadata_and_brings_all_up) {
+  const Reply reply = connect();
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(reply.json().at("pair_name").as_string(), "actor");
+  EXPECT_EQ(reply.json().at("rollback").as_string(), "unavailable");
+  for (Member& member : train) {
+    EXPECT_EQ(count(member, "report_weight_meta"), 1);
+    EXPECT_EQ(body_of(member, "report_weight_meta"), "");
+    EXPECT_EQ(count(member, "init_weights_update_group"), 1);
+    EXPECT_EQ(body_of(member, "batch_isend_irecv"), R"({"world_size": 5})");
+  }
+  const std::string name = group_name();
+  EXPECT_TRUE(name.starts_with("actor.e")) << name;
+  const auto expected = [&](int rank) {
+    return fmt::format(
+        R"({{"pair_name": "{}", "master_addr": "127.0.0.1", "master_port": 29511, "world_size": 5, )"
+        R"("kv_store_url": "http://127.0.0.1:{}", "infer_world_size": 3, "train_world_size": 2, "num_engines": 3, )"
+        R"("transfer_rank": {}}})",
+        name, port, rank);
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(body_of(infer[i], "init_weights_update_group"), expected(i));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(body_of(train[i], "init_weights_update_group"), expected(3 + i));
+  const Reply meta = raw_call("GET", "/weight_meta/" + name + "/training_params_meta", "", {});
+  EXPECT_EQ(meta.status, 200);
+  EXPECT_EQ(meta.json().at("value").as_array().size(), 1u);
+  on_loop([&] {
+    EXPECT_EQ(train[0].count("report_parallelism"), 1);
+    EXPECT_EQ(infer[0].count("report_parallelism"), 1);
+    EXPECT_EQ(train[1].count("report_parallelism") + infer[1].count("report_parallelism"), 0);
+  });
+}
+
+TEST_F(AwexPairTest, an_update_asks_each_member_once_and_all_serve_it) {
+  ASSERT_EQ(connect().status, 200);
+  const Reply reply = update(1);
+  EXPECT_EQ(reply.json().at("status").as_string(), "ok") << reply.body;
+  for (Member& member : train) EXPECT_EQ(body_of(member, "update_weights"), R"({"version": 1})");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(count(infer[i], "update_weights"), 1);
+    EXPECT_EQ(worker_told(i).at("state").as_string(), "ready");
+    EXPECT_EQ(worker_told(i).at("version").as_int64(), 1);
+    EXPECT_FALSE(engines[static_cast<std::size_t>(i)]->paused);
+    EXPECT_EQ(engines[static_cast<std::size_t>(i)]->loads, 0);
+  }
+  on_loop([&] {
+    for (auto& engine : engines) EXPECT_EQ(engine->label, "1");
+    for (auto& trainer : trainers) EXPECT_EQ(trainer->saves, 0);
+  });
+  EXPECT_EQ(update(2).json().at("status").as_string(), "ok");
+  EXPECT_EQ(count(train[0], "init_weights_update_group"), 1);
+}
+
+TEST_F(AwexPairTest, whatever_fails_in_a_connect_names_its_worker_and_leaves_nothing) {
+  for (const std::string what :
+       {"report_parallelism", "report_weight_meta", "init_weights_update_group", "batch_isend_irecv"}) {
+    for (const Turn how : {Turn::refuses, Turn::drops, Turn::stays_silent}) {
+      if (how == Turn::stays_silent && what.starts_with("report_p")) continue;  // until the time-out
+      const bool first = what == "report_parallelism";
+      Member& culprit = infer[first ? 0 : 1];
+      turn(culprit, what, how);
+      if (how == Turn::stays_silent) turn(train[1], what, Turn::refuses);  // somebody speaks up
+      const int inits = count(train[0], "init_weights_update_group");
+      const int teardowns = count(train[0], "teardown");
+      const Reply reply = connect();
+      EXPECT_GE(reply.status, 400) << what;
+      EXPECT_NE(reply.body.find(engines[first ? 0 : 1]->url()), std::string::npos) << what << reply.body;
+      EXPECT_EQ(call("GET", "/v1/pairs/actor").status, 404) << what;
+      const bool sent = count(train[0], "init_weights_update_group") > inits;
+      EXPECT_EQ(count(train[0], "teardown"), teardowns + (sent ? 1 : 0)) << what;
+      if (sent) {
+        EXPECT_EQ(meta_status(group_name(static_cast<std::size_t>(inits))), 404) << what;
+      }
+      turn(culprit, what, Turn::well);
+      turn(train[1], what, Turn::well);
+      on_loop([&] {
+        for (auto& engine : engines) EXPECT_FALSE(engine->paused);
+      });
+    }
+  }
+  ASSERT_EQ(connect().status, 200);
+  EXPECT_EQ(update(1).json().at("status").as_string(), "ok");
+}
+
+TEST_F(AwexPairTest, whoever_fails_in_an_update_tears_all_and_the_next_one_builds_anew) {
+  ASSERT_EQ(connect().status, 200);
+  std::int64_t version = 0;
+  for (Member* culprit : {&infer[1], &train[1]}) {
+    for (const Turn how : {Turn::refuses, Turn::drops}) {
+      turn(*culprit, "update_weights", how);
+      const int before = count(train[0], "init_weights_update_group");
+      const Reply torn = update(++version);
+      EXPECT_EQ(torn.status, 200);
+      EXPECT_EQ(torn.json().at("status").as_string(), "error") << torn.body;
+      const std::string url = culprit == &infer[1] ? engines[1]->url() : trainers[1]->url();
+      EXPECT_NE(torn.body.find(url), std::string::npos) << torn.body;
+      expect_all_fenced();
+      EXPECT_EQ(count(*culprit, "update_weights"), count(train[0], "update_weights"));
+      turn(*culprit, "update_weights", Turn::well);
+      const Reply healed = update(++version);
+      EXPECT_EQ(healed.json().at("status").as_string(), "ok") << healed.body;
+      EXPECT_EQ(count(train[0], "init_weights_update_group"), before + 1);
+      EXPECT_NE(group_name(static_cast<std::size_t>(before)), group_name(static_cast<std::size_t>(before) - 1));
+    }
+  }
+}
+
+TEST_F(AwexPairTest, a_disconnect_tears_down_trainers_and_forgets_the_metadata) {
+  ASSERT_EQ(connect().status, 200);
+  EXPECT_EQ(call("POST", "/disconnect", {{"pair_name", "actor"}}).status, 200);
+  EXPECT_EQ(meta_status(group_name()), 404);
+  const Reply again = connect();  // after the teardowns
+  ASSERT_EQ(again.status, 200) << again.body;
+  EXPECT_EQ(count(train[0], "teardown"), 1);
+  EXPECT_EQ(count(infer[0], "teardown"), 0);
+  EXPECT_NE(group_name(0), group_name(1));
+}
+
+TEST_F(AwexPairTest, what_can_not_be_right_is_refused_with_the_tensor_named) {
+  on_loop([&] { infer[1].side = awex::Side::infer, infer[1].turns.clear(); });
+  on_loop([&] {
+    engines[0]->awex = [this](const HttpRequest& request, const Responder& answer) {
+      if (request.target != "/awex/report_weight_meta") return infer[0].answer(request, answer);
+      answer.respond(
+          HttpResponse{200, {}, awex::body(awex::Side::infer, {awex::whole_of("other.weight", {6, 4}, 0, 1)})});
+    };
+  });
+  const Reply reply = connect();
+  EXPECT_EQ(reply.status, 400) << reply.body;
+  EXPECT_NE(reply.body.find("other.weight"), std::string::npos) << reply.body;
+  EXPECT_EQ(count(train[0], "init_weights_update_group"), 0);
+}
+
+TEST_F(AwexPairTest, colocated_workers_hand_memory_over_and_their_keys_go) {
+  json::object body = awex_body();
+  body["colocate"] = true;
+  const Reply reply = call("POST", "/connect", body);
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(count(train[0], "batch_isend_irecv"), 0);
+  const json::value init = parse_json(body_of(train[1], "init_colocate_weight_update"), "body").value_or(nullptr);
+  EXPECT_EQ(init.at("transfer_rank").as_int64(), 4);
+  EXPECT_EQ(init.at("infer_world_size").as_int64(), 3);
+  const std::string name(init.at("pair_name").as_string());
+  EXPECT_EQ(call("PUT", "/weight_meta/" + name + "/colocate_weights_rank3_1", {{"value", "ff"}},
+                 {{"Content-Type", "application/json"}})
+                .status,
+            200);
+  on_loop([&] { log.clear(); });
+  EXPECT_EQ(update(1).json().at("status").as_string(), "ok");
+  on_loop([&] {
+    const std::vector<std::string> of_train{"release_memory", "execute_colocate_weight_update", "release_memory"};
+    const std::vector<std::string> of_infer{"resume_memory", "execute_colocate_weight_update", "resume_memory"};
+    const auto calls_of = [&](const std::string& who) {
+      std::vector<std::string> out;
+      for (const std::string& line : log) {
+        if (line.starts_with(who + " ")) out.push_back(line.substr(who.size() + 1));
+      }
+      return out;
+    };
+    EXPECT_EQ(calls_of("train0"), of_train);
+    EXPECT_EQ(calls_of("infer2"), of_infer);
+    EXPECT_EQ(train[0].bodies["release_memory"],
+              (std::vector<std::string>{R"({"tags": ["optimizer"]})", R"({"tags": ["weights"]})"}));
+    EXPECT_EQ(infer[0].bodies["resume_memory"],
+              (std::vector<std::string>{R"({"tags": ["weights"]})", R"({"tags": ["kv_cache"]})"}));
+  });
+  EXPECT_EQ(raw_call("GET", "/weight_meta/" + name + "/colocate_weights_rank3_1", "", {}).status, 404);
+}
+
+TEST_F(AwexPairTest, a_colocated_update_that_fails_gives_engines_their_memory_back) {
+  json::object body = awex_body();
+  body["colocate"] = true;
+  ASSERT_EQ(call("POST", "/connect", body).status, 200);
+  turn(train[1], "release_memory", Turn::refuses);
+  const Reply torn = update(1);
+  EXPECT_EQ(torn.json().at("status").as_string(), "error");
+  EXPECT_NE(torn.body.find(trainers[1]->url()), std::string::npos) << torn.body;
+  EXPECT_EQ(count(train[0], "execute_colocate_weight_update"), 0);
+  EXPECT_EQ(count(infer[0], "resume_memory"), 2);
+  expect_all_fenced();
+}
+
+TEST_F(AwexPairTest, colocation_is_refused_with_the_texts_that_clients_know) {
+  json::object body = awex_body();
+  body["colocate"] = true;
+  body["mode"] = "disk";
+  EXPECT_EQ(call("POST", "/connect", body).json().at("error").as_string(), "colocate=True requires mode='awex'");
+  body["mode"] = "awex";
+  body["use_lora"] = true;
+  body["lora_name"] = "a";
+  EXPECT_EQ(call("POST", "/connect", body).json().at("error").as_string(),
+            "AWEX colocation does not support LoRA weights");
+}
+
+}  // namespace
+}  // namespace weighlock::test

@@ -1,0 +1,53 @@
+// Internal to protocol/: pairs whose weights go from rank to rank in a collective of all trainers and workers.
+//
+// They are the same machine. What differs: instead of a save there is a *group*, built while the workers still serve
+// (at connect, and by an update that finds none, or another set of workers); and the loads of all workers are one
+// collective. It has no verdict for one member, so every target is TORN from its beginning until all have answered
+// well. docs/adr/0005-awex-transaction.md says why.
+//
+// A group is named anew each time and is not on record. A process that starts has none.
+#pragma once
+
+#include "weighlock/protocol/context.hpp"
+
+namespace weighlock::protocol {
+
+// awex_group.cpp
+// Whether an update of the pair is by its group; one that goes back, or to a directory that was handed over, isn't.
+bool is_by_transfer(const Pair& pair, const Update& update);
+// Why nothing can be healed with after the commit of an update whose files were not seen.
+std::string why_no_last_good(const Update& update);
+std::optional<Error> refuse_awex(Context& context, const PairSpec& spec);
+bool is_connecting(Context& context, const std::string& pair);
+// The pair is what the event says when its group stands; until then nothing changes.
+void begin_group_connect(Context& context, const ConnectPair& event);
+// Nobody waits for the pair's connect any more: its group goes when it stands.
+void abandon_connect(Context& context, const std::string& pair);
+void on_group_built(Context& context, const GroupBuilt& event);
+// Trainers leave it, its metadata goes; the next update builds another. Nothing without one.
+void drop_group(Context& context, const std::string& pair, std::string_view why);
+void prepare_transfer(Context& context, Update& update);
+void transfer_survey_done(Context& context, Update& update);
+// At PAUSING: a worker that came since has no place in the group.
+void leave_out_of_group(Context& context, Update& update, Target& target);
+// Whether each of the group's workers is a target that takes part.
+bool group_is_whole(Context& context, const Update& update);
+
+// awex_transfer.cpp
+bool is_transferring(const Update& update);
+// The target is ready; the collective begins when the last one is.
+void assemble(Context& context, Update& update, Target& target);
+void on_transferred(Context& context, Update& update, Target& target, const Outcome& outcome);
+// False if the event is of a save.
+bool on_trainer_transferred(Context& context, const SaveEnded& event);
+void on_transfer_grace_timer(Context& context, Update& update);
+// Ends the update's way forward, naming each member that failed or is silent.
+void fail_transfer(Context& context, Update& update, std::string_view what);
+// The update goes back: after the collective has begun its group is dead.
+void transfer_undone(Context& context, Update& update);
+
+// load.cpp
+// All members answered well: each target is labelled, flushed and verified by itself.
+void transfer_succeeded(Context& context, Update& update);
+
+}  // namespace weighlock::protocol

@@ -1,0 +1,251 @@
+// The transfer group of a pair: built at connect and before an update that needs another, dropped when it is in doubt.
+#include "weighlock/protocol/awex.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "weighlock/protocol/ownership.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+constexpr const char* kOnNoStorage = "weights go from rank to rank, and no version is on a storage";
+
+json::array texts(const std::vector<std::string>& list) {
+  json::array out;
+  for (const std::string& text : list) out.push_back(json::string(text));
+  return out;
+}
+
+// Asks the edge for a group of these; `ask` says for whom.
+void build(Context& context, const std::string& pair, const AwexSpec& awex, GroupAsk ask) {
+  State& state = context.state();
+  const std::uint64_t id = state.next_id++;
+  // New over restarts, too: the boot id is drawn.
+  ask.group.name = fmt::format("{}.e{}-{}", pair, state.boot, id);
+  ask.awex = awex;
+  if (Update* update = context.find_update(ask.update)) update->group_ask = id;
+  context.record(RecordKind::group, pair, ask.update, "",
+                 {{"what", "build"},
+                  {"name", ask.group.name},
+                  {"trainers", texts(ask.group.trainers)},
+                  {"workers", texts(ask.group.workers)}});
+  context.emit(BuildGroup{id, pair, ask.group.name, awex, ask.group.trainers, ask.group.workers});
+  state.group_asks.emplace(id, std::move(ask));
+}
+
+void note_built(Context& context, const std::string& name, TransferGroup group, const UpdateId& update) {
+  context.record(RecordKind::group, name, update, "", {{"what", "built"}, {"name", group.name}});
+  context.state().pairs.at(name).group = std::move(group);
+}
+
+void drop(Context& context, const std::string& pair, const AwexSpec& awex, const TransferGroup& group,
+          std::string_view why) {
+  context.record(RecordKind::group, pair, "", "", {{"what", "dead"}, {"name", group.name}, {"why", why}});
+  context.emit(DropGroup{pair, group.name, awex, group.trainers});
+}
+
+void group_stands(Context& context, Update& update) {
+  context.cancel_timer(update, "save");
+  Pair& pair = context.pair_of(update);
+  update.sealed = SealedVersion();
+  update.sealed->blind = true;
+  update.sealed->reference_reason = kOnNoStorage;
+  if (!pair.last_good) pair.rollback_reason = kOnNoStorage;
+  context.record(
+      RecordKind::sealed, update, "",
+      {{"directory", ""}, {"bytes", 0}, {"tensors", 0}, {"blind", true}, {"reference_reason", kOnNoStorage}});
+  begin_pausing(context, update);
+}
+
+// Workers of the pair that can take part, in the order of its list, which is the order of ranks.
+std::vector<std::string> reachable_workers(Context& context, const Update& update, std::string& reasons) {
+  std::vector<std::string> out;
+  for (const WorkerSpec& spec : context.pair_of(update).spec.workers) {
+    const auto target = update.targets.find(spec.url);
+    if (target == update.targets.end()) continue;
+    const Worker& worker = context.worker_of(target->second);
+    if (may_take_part(update, target->second, worker)) {
+      out.push_back(spec.url);
+      continue;
+    }
+    const auto& cause = target->second.cause ? target->second.cause : worker.cause;
+    reasons += fmt::format("; worker {}: {}", spec.url, cause ? cause->message : "left out");
+  }
+  return out;
+}
+
+// A process that started anew is in no group, whatever its URL.
+bool has_new_process(Context& context, TransferGroup& group) {
+  bool any = false;
+  for (const std::string& url : group.workers) {
+    std::string& known = group.incarnations[url];
+    const std::string& now = context.state().workers.at(url).incarnation;
+    any = any || (!known.empty() && known != now);
+    known = now;
+  }
+  return any;
+}
+
+void connect_built(Context& context, GroupAsk ask, const std::optional<Error>& error) {
+  const ConnectPair event = *ask.connect;
+  const std::string& name = event.spec.name;
+  State& state = context.state();
+  const auto fail = [&](Error why) {
+    if (event.token != 0) context.emit(Reply{event.token, std::move(why), {}, {}});
+  };
+  const auto known = state.pairs.find(name);
+  // Its trainers left the pair's former group, if they were in one.
+  if (known != state.pairs.end()) known->second.reconnect.reset();
+  std::optional<Error> refused = error;
+  if (!refused && state.stopping) refused = Error{ErrorCode::shutting_down, "the gateway is shutting down", nullptr};
+  if (!refused) refused = refuse_spec(context, event.spec);
+  if (refused) {
+    if (!error) drop(context, name, ask.awex, ask.group, "its pair could not be connected");
+    drop_group(context, name, "its trainers were asked to join another");
+    fail(std::move(*refused));
+  } else {
+    drop_group(context, name, "the pair was connected again");
+    apply_spec(context, event);
+    note_built(context, name, std::move(ask.group), "");
+  }
+  pair_is_idle(context, name);
+  stop_if_idle(context);
+}
+
+}  // namespace
+
+bool is_by_transfer(const Pair& pair, const Update& update) {
+  return pair.spec.awex && !update.rollback && update.path.empty();
+}
+
+std::string why_no_last_good(const Update& update) {
+  return update.transfer
+             ? fmt::format("v{} was transferred from rank to rank, and is on no storage", update.version.version)
+             : std::string("the storage is not visible from the gateway");
+}
+
+std::optional<Error> refuse_awex(Context& context, const PairSpec& spec) {
+  if (spec.awex && spec.trainer_urls.empty())
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("pair '{}': trainers: the list is empty, and a transfer needs one URL for each rank, in "
+                             "the order of ranks",
+                             spec.name),
+                 nullptr};
+  for (const auto& [id, ask] : context.state().group_asks) {
+    if (!ask.connect || ask.connect->spec.name == spec.name) continue;
+    for (const WorkerSpec& worker : spec.workers) {
+      const auto& taken = ask.group.workers;
+      if (std::find(taken.begin(), taken.end(), worker.url) == taken.end()) continue;
+      return Error{ErrorCode::conflict,
+                   fmt::format("pair '{}': worker {} is being connected to pair '{}'; disconnect it there first",
+                               spec.name, worker.url, ask.connect->spec.name),
+                   nullptr};
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_connecting(Context& context, const std::string& pair) {
+  const auto& asks = context.state().group_asks;
+  return std::any_of(asks.begin(), asks.end(), [&](const auto& entry) {
+    return entry.second.connect && entry.second.connect->spec.name == pair;
+  });
+}
+
+void begin_group_connect(Context& context, const ConnectPair& event) {
+  GroupAsk ask;
+  ask.connect = event;
+  ask.group.trainers = event.spec.trainer_urls;
+  for (const WorkerSpec& worker : event.spec.workers) ask.group.workers.push_back(worker.url);
+  build(context, event.spec.name, *event.spec.awex, std::move(ask));
+}
+
+void abandon_connect(Context& context, const std::string& pair) {
+  for (auto& [id, ask] : context.state().group_asks) {
+    if (ask.connect && ask.connect->spec.name == pair) ask.connect.reset();
+  }
+}
+
+void on_group_built(Context& context, const GroupBuilt& event) {
+  auto node = context.state().group_asks.extract(event.ask);
+  if (node.empty()) return;
+  GroupAsk ask = std::move(node.mapped());
+  if (ask.connect) return connect_built(context, std::move(ask), event.error);
+  Update* update = context.find_update(ask.update);
+  const bool waits = update && update->state == UpdateState::preparing && update->group_ask == event.ask;
+  if (!waits) {
+    if (!event.error) drop(context, update ? update->pair : "", ask.awex, ask.group, "nobody waits for it any more");
+    return;
+  }
+  if (event.error) {
+    Error error{event.error->code,
+                fmt::format("pair '{}': v{}: the transfer group could not be built: {}", update->pair,
+                            update->version.version, event.error->text()),
+                nullptr};
+    return end_before_pause(context, *update, UpdateState::aborted, std::move(error));
+  }
+  note_built(context, update->pair, std::move(ask.group), update->id);
+  group_stands(context, *update);
+}
+
+void drop_group(Context& context, const std::string& name, std::string_view why) {
+  const auto it = context.state().pairs.find(name);
+  if (it == context.state().pairs.end() || !it->second.group) return;
+  const TransferGroup group = *std::exchange(it->second.group, std::nullopt);
+  drop(context, name, it->second.spec.awex.value_or(AwexSpec{}), group, why);
+}
+
+void prepare_transfer(Context& context, Update& update) {
+  update.save_done = true;
+  list_before_pause(context, update);
+  begin_survey(context, update);
+}
+
+void transfer_survey_done(Context& context, Update& update) {
+  update.survey_done = true;
+  Pair& pair = context.pair_of(update);
+  std::string reasons;
+  const std::vector<std::string> workers = reachable_workers(context, update, reasons);
+  if (workers.empty())
+    return end_before_pause(
+        context, update, UpdateState::rejected,
+        Error{ErrorCode::unreachable,
+              fmt::format("pair '{}': v{}: no worker can be updated{}", update.pair, update.version.version, reasons),
+              nullptr});
+  const bool fits = pair.group && pair.group->workers == workers && pair.group->trainers == pair.spec.trainer_urls &&
+                    !has_new_process(context, *pair.group);
+  std::map<std::string, std::string> incarnations;
+  for (const std::string& url : workers) incarnations[url] = context.state().workers.at(url).incarnation;
+  update.targets.clear();
+  if (fits) return group_stands(context, update);
+  drop_group(context, update.pair, "its members changed");
+  GroupAsk ask;
+  ask.update = update.id;
+  ask.group.trainers = pair.spec.trainer_urls;
+  ask.group.workers = workers;
+  ask.group.incarnations = std::move(incarnations);
+  build(context, update.pair, *pair.spec.awex, std::move(ask));
+}
+
+void leave_out_of_group(Context& context, Update& update, Target& target) {
+  const auto& group = context.pair_of(update).group;
+  if (!group) return;
+  const auto& in = group->workers;
+  if (std::find(in.begin(), in.end(), target.worker) != in.end()) return;
+  target.included = false;
+  target.cause = context.cause(CauseCode::unreachable, "it came back after the transfer group was built");
+}
+
+bool group_is_whole(Context& context, const Update& update) {
+  const auto& group = context.pair_of(update).group;
+  return group && std::all_of(group->workers.begin(), group->workers.end(), [&](const std::string& url) {
+           const auto target = update.targets.find(url);
+           return target != update.targets.end() && target->second.included;
+         });
+}
+
+}  // namespace weighlock::protocol
