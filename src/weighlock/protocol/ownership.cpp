@@ -56,6 +56,10 @@ bool covers(const List& written, const List& wanted) {
                        });
 }
 
+bool is_fresh(Context& context, const Ownership& own) {
+  return own.known_at && context.now() - *own.known_at <= limits::kEpochStale;
+}
+
 void cancel_timer(Context& context, Ownership& own) {
   if (!own.timer) return;
   context.emit(CancelTimer{*own.timer});
@@ -76,7 +80,8 @@ void look(Context& context, const std::string& name, Pair& pair) {
   if (own.look) return;
   own.look = context.state().next_id++;
   own.look_began = context.now();
-  set_timer(context, name, own, limits::kEpochLookTimeout);
+  own.in_grace = false;
+  set_timer(context, name, own, limits::kEpochLookTimeout - limits::kEpochLookBusy);
   context.emit(LookEpoch{*own.look, name, pair.spec.save_path});
 }
 
@@ -108,7 +113,7 @@ void write_list(Context& context, const std::string& name, Pair& pair) {
 
 // In phases in which engines are held paused a look is due more often: what follows from an answer must not wait.
 void look_later(Context& context, const std::string& name, Pair& pair) {
-  if (pair.ownership.epoch == 0) return cancel_timer(context, pair.ownership);
+  if (pair.ownership.epoch == 0 && !pair.ownership.connects) return cancel_timer(context, pair.ownership);
   const Update* update = active_of(context, pair);
   const bool busy = update && update->state >= UpdateState::pausing;
   set_timer(context, name, pair.ownership, busy ? limits::kEpochLookBusy : limits::kEpochLookPeriod);
@@ -147,8 +152,13 @@ void judge(Context& context, const std::string& name, Pair& pair, const Epoch& h
   Ownership& own = pair.ownership;
   const bool ours = highest.owner == context.state().owner;
   if (own.epoch == 0) {
+    if (highest.number == 0) {
+      own.free_at = own.look_began;
+      own.connects = false;
+      return;
+    }
     // A connect asks: another's is taken over, and our own of a process that died before it could record it is found.
-    if (highest.number > 0 && !own.claim) ask_claim(context, name, pair, held_workers(context, name, nullptr));
+    if ((own.connects || ours) && !own.claim) ask_claim(context, name, pair, held_workers(context, name, nullptr));
     return;
   }
   const bool torn = highest.number == own.epoch && highest.owner.empty();
@@ -199,8 +209,12 @@ std::string pair_touched_by(const State& state, const EventBody& body) {
 void end_look(Context& context, const std::string& name) {
   Pair* pair = find_pair(context, name);
   if (!pair) return;
-  std::deque<EventBody> parked = std::exchange(pair->ownership.parked, {});
-  if (std::exchange(pair->ownership.recover_waits, false)) recover_pair(context, name);
+  Ownership& own = pair->ownership;
+  own.looked_again = false;
+  std::deque<EventBody> parked = std::exchange(own.parked, {});
+  const bool list_stands = std::exchange(own.go_on_waits, false) && std::exchange(own.update_waits, false);
+  if (std::exchange(own.recover_waits, false)) recover_pair(context, name);
+  if (Update* update = active_of(context, *pair); update && list_stands) go_on(context, *update);
   for (const EventBody& body : parked) dispatch(context, body);
   Pair* left = find_pair(context, name);
   if (left && left->ownership.bring_back) pair_is_idle(context, name);
@@ -216,6 +230,7 @@ void epoch_at_connect(Context& context, const std::string& name, const std::stri
     cancel_timer(context, own);
     own = Ownership();
   }
+  own.connects = own.epoch == 0;
   look(context, name, pair);
 }
 
@@ -271,8 +286,25 @@ bool is_listed(Context& context, const Worker& worker) {
   return own.write_trouble.has_value();  // a storage that refuses keeps no worker out of service
 }
 
+bool may_be_held(Context& context, const Worker& worker) {
+  Pair* pair = find_pair(context, worker.pair);
+  if (!keeps_epochs(context) || !pair) return true;
+  Ownership& own = pair->ownership;
+  if (own.epoch > 0 || !own.none_because.empty()) return true;
+  if (own.claim) return false;
+  // Whoever has it keeps it: nobody asked this gateway for the pair.
+  if (!own.free_at || context.now() - *own.free_at > limits::kEpochStale) {
+    look(context, worker.pair, *pair);
+    return false;
+  }
+  if (own.write_trouble) return true;  // as in `is_listed`
+  ask_claim(context, worker.pair, *pair, held_workers(context, worker.pair, nullptr));
+  return false;
+}
+
 void on_epoch_wait_timer(Context& context, Update& update) {
   Pair& pair = context.pair_of(update);
+  pair.ownership.go_on_waits = false;
   if (!std::exchange(pair.ownership.update_waits, false)) return;
   abort_waiting(context, update,
                 Error{ErrorCode::timed_out, fmt::format("'{}': the storage did not answer within {} ms",
@@ -282,7 +314,7 @@ void on_epoch_wait_timer(Context& context, Update& update) {
 void list_after_update(Context& context, const std::string& name) {
   Pair* pair = find_pair(context, name);
   if (!pair || !keeps_epochs(context) || is_superseded(*pair)) return;
-  pair->ownership.update_waits = false;
+  pair->ownership.update_waits = pair->ownership.go_on_waits = false;
   write_list(context, name, *pair);
 }
 
@@ -309,6 +341,7 @@ void note_claimed(Context& context, const std::string& name, Pair& pair, const C
   own.written = own.writing;
   if (own.epoch > 0) return;
   own.epoch = claimed.epoch;
+  own.connects = false;
   json::object body{{"epoch", claimed.epoch}};
   if (claimed.predecessor) body["predecessor"] = epoch_body(*claimed.predecessor);
   context.record(RecordKind::epoch, name, "", "", std::move(body));
@@ -332,7 +365,11 @@ void on_epoch_claimed(Context& context, const EpochClaimed& event) {
     return supersede(context, event.pair, *event.claimed->superseded_by);
   note_claimed(context, event.pair, *pair, *event.claimed);
   if (std::exchange(own.again, false)) write_list(context, event.pair, *pair);
-  if (Update* update = active_of(context, *pair); update && waits) return go_on(context, *update);
+  if (Update* update = active_of(context, *pair); update && waits) {
+    if (is_fresh(context, own)) return go_on(context, *update);
+    own.update_waits = own.go_on_waits = true;  // the process stood still behind it
+    return look(context, event.pair, *pair);
+  }
   if (own.bring_back) pair_is_idle(context, event.pair);
 }
 
@@ -342,6 +379,7 @@ void on_epoch_seen(Context& context, const EpochSeen& event) {
   Ownership& own = pair->ownership;
   own.look.reset();
   own.overdue = false;
+  const bool waited_for = !own.parked.empty() || own.recover_waits || own.go_on_waits;
   if (!event.highest) {
     own.look_trouble = event.highest.error();
     if (own.epoch == 0 && event.highest.error().code == ErrorCode::storage_not_visible)
@@ -352,6 +390,8 @@ void on_epoch_seen(Context& context, const EpochSeen& event) {
     pair = find_pair(context, event.pair);
     if (!pair || is_superseded(*pair)) return;
   }
+  const bool is_old = context.now() - own.look_began > limits::kEpochStale;
+  if (is_old && waited_for && !std::exchange(own.looked_again, true)) return look(context, event.pair, *pair);
   look_later(context, event.pair, *pair);
   end_look(context, event.pair);
 }
@@ -362,6 +402,7 @@ void on_epoch_timer(Context& context, const std::string& name) {
   Ownership& own = pair->ownership;
   own.timer.reset();
   if (!own.look) return look(context, name, *pair);
+  if (!std::exchange(own.in_grace, true)) return set_timer(context, name, own, limits::kEpochLookBusy);
   own.overdue = true;
   own.look_trouble =
       Error{ErrorCode::timed_out, fmt::format("'{}': the storage did not tell who owns the pair within {} ms",
@@ -379,8 +420,7 @@ bool park(Context& context, const EventBody& body) {
   if (!own.recover_waits && own.parked.empty()) {
     const bool client = !std::holds_alternative<CallEnded>(body) && !std::holds_alternative<TimerFired>(body) &&
                         !std::holds_alternative<CommitDurable>(body);
-    const bool fresh = own.known_at && context.now() - *own.known_at <= limits::kEpochStale;
-    if (fresh || own.overdue || (client && pair->active.empty())) return false;
+    if (is_fresh(context, own) || own.overdue || (client && pair->active.empty())) return false;
     look(context, name, *pair);
   }
   own.parked.push_back(body);
@@ -390,6 +430,7 @@ bool park(Context& context, const EventBody& body) {
 bool recover_waits_for_look(Context& context, const std::string& name) {
   Pair& pair = context.state().pairs.at(name);
   if (!keeps_epochs(context) || is_superseded(pair)) return false;
+  pair.ownership.connects = pair.ownership.epoch == 0;
   look(context, name, pair);
   if (pair.ownership.epoch == 0) return false;  // it never paused anyone; but another may have left someone paused
   pair.ownership.recover_waits = !pair.active.empty() || !pair.joins.empty();

@@ -6,8 +6,11 @@
 //   * Before any pause the file lists whom we may hold paused, and after it was written nobody was above us.
 //   * An event from which a call to an engine may follow is looked at only if a look that began within
 //     limits::kEpochStale found nobody above us; else it waits for one (`park`). So a process that was stopped sends
-//     nothing to engines that were another's meanwhile, whenever that was. A storage that doesn't answer is no owner:
-//     after limits::kEpochLookTimeout the events go on.
+//     nothing to engines that were another's meanwhile, whenever that was. What waits for a look whose answer comes
+//     later than that (the process was stopped with the look under way) waits for one more, and not for a third: a
+//     storage may be that slow. One that doesn't answer is no owner: after limits::kEpochLookTimeout the events go on.
+//     The last kEpochLookBusy of that is a timer of its own: who wakes reads the answers that lie there first.
+//   * Without an epoch nobody is paused between updates: it is taken first, if the pair is nobody's.
 //   * Who sees a higher epoch is superseded: the update ends, nobody is called any more.
 //   * Who takes an epoch doubts every worker of the pair (an earlier call, so a barrier) and takes over the listed
 //     pauses.
@@ -38,6 +41,8 @@ bool waits_for_epoch(Context& context, Update& update);
 // Between updates: whether the file lists the worker, so that it may be paused; if not it is written, and by the next
 // look at the worker it stands there.
 bool is_listed(Context& context, const Worker& worker);
+// Likewise, and of a pair without an epoch: false until it has one, or has seen that none can be kept.
+bool may_be_held(Context& context, const Worker& worker);
 // The update has ended: whoever is paused still is listed, and nobody else.
 void list_after_update(Context& context, const std::string& pair);
 void on_epoch_wait_timer(Context& context, Update& update);

@@ -36,9 +36,14 @@ struct Ownership {
   Instant asked_at;                 // when the running claim began
   Instant look_began;               // when the running look began
   std::optional<Instant> known_at;  // when the newest look or claim began that found nobody above us
+  std::optional<Instant> free_at;   // when the newest look began that found the pair to be nobody's
+  bool connects = false;            // connected, or started on its records: who has the pair is still to be seen
+  bool in_grace = false;            // the running look's limit has all but passed
+  bool looked_again = false;        // the running look follows one whose answer was too old to act on
   bool overdue = false;             // a look has no answer within its limit: nothing waits for it any more
   std::optional<TimerId> timer;     // the next look, or the limit of the running one
   bool update_waits = false;        // the active update waits for the running claim before it goes on
+  bool go_on_waits = false;         // ... and for the running look too: the claim's answer was old
   bool recover_waits = false;       // what the process before left waits for a first look
   bool bring_back = false;          // workers were taken over, and nobody has looked after them yet
   std::deque<EventBody> parked;     // wait for the running look: what follows from them could change engines

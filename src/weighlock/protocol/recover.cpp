@@ -39,14 +39,21 @@ void assume_resume(Context& context, const Update& update, const Target& target)
                  {{"operation", std::string(name(lost.kind))}, {"call", lost.call}, {"assumed", true}});
 }
 
-// Whoever isn't at its end may be in any state: it is barriered and read before anything is decided.
-void take_over(Context& context, Update& update) {
+// Whoever isn't at its end may be in any state, and serves no requests until it was read.
+void doubt(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
     Worker& worker = context.worker_of(target);
     worker.locked_by = update.id;
     update.wanted_locks.insert(url);
+    if (target.step != Step::done) context.set_worker(worker, WorkerState::unknown, worker.cause);
+  }
+}
+
+// It is barriered and read before anything is decided.
+void take_over(Context& context, Update& update) {
+  doubt(context, update);
+  for (auto& [url, target] : update.targets) {
     if (target.step == Step::done) continue;
-    context.set_worker(worker, WorkerState::unknown, worker.cause);
     target.recovered = true;
     target.caught_up = update.state == UpdateState::resuming && target.verdict != Verdict::verified;
     assume_resume(context, update, target);
@@ -166,6 +173,17 @@ void back(Context& context, Update& update, Target& target, const StateReading& 
   start_former_label(context, update, target);
 }
 
+// What `recover_pair` will take over when the look is over.
+void doubt_pair(Context& context, const Pair& pair) {
+  std::vector<UpdateId> running(pair.joins.begin(), pair.joins.end());
+  if (!pair.active.empty()) running.push_back(pair.active);
+  for (const UpdateId& id : running) {
+    Update* update = context.find_update(id);
+    if (!update || update->state <= UpdateState::preparing || is_lora(context, *update)) continue;
+    if (update->members_fixed || update->committed.value_or(false)) doubt(context, *update);
+  }
+}
+
 // Saves whose answers went with the process before. Their ranks are refused another one until they are known to be out.
 void ask_trainers(Context& context) {
   State& state = context.state();
@@ -190,7 +208,11 @@ void on_recover(Context& context) {
     abort_queue(context, pair,
                 Error{ErrorCode::shutting_down,
                       fmt::format("pair '{}': the gateway ended while the update waited for its turn", name), nullptr});
-    if (!recover_waits_for_look(context, name)) recover_pair(context, name);
+    if (recover_waits_for_look(context, name)) {
+      doubt_pair(context, pair);
+    } else {
+      recover_pair(context, name);
+    }
   }
   for (auto& [url, worker] : state.workers) {
     look_soon(context, worker, limits::kFirstLookWithin);

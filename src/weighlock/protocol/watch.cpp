@@ -133,7 +133,7 @@ void hold(Context& context, Worker& worker, const StateReading& reading) {
   const Pair& pair = context.state().pairs.at(worker.pair);
   if (pair.spec.policy.pause == PauseOwner::caller || may_run(pair, worker, reading))
     return look_later(context, worker);
-  if (mutant(Mutant::watch_is_blind)) return look_later(context, worker);
+  if (mutant(Mutant::watch_is_blind) || !may_be_held(context, worker)) return look_later(context, worker);
   const std::string what =
       worker.paused_by_us ? "it was continued although it may not serve" : "it may not serve, and runs";
   if (!worker.earlier.empty()) {
