@@ -69,7 +69,8 @@ class Scene:
                 self.workers[name] = imposters.Trainer(name, self.log, write if name == "train:0" else None, ranks)
         everyone = threading.Barrier(len(names))
         for name, reports in recording.get("reports", {}).items():
-            self.workers[name].awex = awex_of(name, reports, everyone)
+            first = recording["reports"][name.partition(":")[0] + ":0"]  # the one that was asked for its parallelism
+            self.workers[name].awex = awex_of(name, {**first, **reports}, everyone)
         self.port = free_port()
         self.output = open(directory / "gateway.log", "w+")
         self.gateway = subprocess.Popen(

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "weighlock/core/transport.hpp"
 #include "weighlock/core/words.hpp"
 
@@ -22,6 +24,8 @@ HttpRequest post_nothing(std::string_view target) {
   return HttpRequest{
       "POST", std::string(target), {{"Accept", "*/*"}, {"Content-Type", "application/octet-stream"}}, ""};
 }
+
+constexpr const char* kDeviceTrouble = "devices of colocated workers: ";
 
 // Workers make "tcp://ADDRESS:PORT" of it.
 std::string in_a_url(std::string_view address) {
@@ -56,8 +60,11 @@ Answer classify(std::string_view target, const HttpResult& result) {
   return {AnswerKind::failed, response.status == 200 ? ErrorCode::bad_answer : ErrorCode::worker_failed, text};
 }
 
-HttpRequest parallelism_request() {
-  return HttpRequest{"GET", "/awex/report_parallelism", {{"Accept", "*/*"}}, ""};
+HttpRequest parallelism_request(bool with_device) {
+  return HttpRequest{"GET",
+                     with_device ? "/awex/report_parallelism?include_device=1" : "/awex/report_parallelism",
+                     {{"Accept", "*/*"}},
+                     ""};
 }
 
 Result<Parallelism> read_parallelism(std::string_view who, const HttpResult& result) {
@@ -81,7 +88,34 @@ Result<Parallelism> read_parallelism(std::string_view who, const HttpResult& res
   out.world_size = static_cast<std::uint32_t>(*world);
   if (const json::value* found = find(*body, "converter_context")) out.converter_context = *found;
   if (const json::value* found = find(*body, "parameter_layout")) out.parameter_layout = *found;
+  const auto ip = find_string(*body, "ip");
+  const json::value* device = find(*body, "device_id");
+  if (ip && device && !device->is_null())
+    out.device = fmt::format("{}, device {}", printable(*ip),
+                             device->is_string() ? printable(device->get_string()) : json::serialize(*device));
   return out;
+}
+
+std::string device_trouble(const std::vector<DeviceOf>& workers) {
+  std::map<std::string_view, const DeviceOf*> of_train, of_infer;
+  for (const DeviceOf& one : workers) {
+    if (one.device.empty()) return "";
+    auto& side = one.is_train ? of_train : of_infer;
+    const auto [other, is_new] = side.emplace(one.device, &one);
+    if (!is_new)
+      return fmt::format("{}{} and {} are both at {}: list each worker once", kDeviceTrouble, other->second->who,
+                         one.who, one.device);
+  }
+  for (const DeviceOf& one : workers) {
+    if ((one.is_train ? of_infer : of_train).contains(one.device)) continue;
+    return fmt::format("{}{} is at {}, where no {} is: a colocated pair has one of each side on every device",
+                       kDeviceTrouble, one.who, one.device, one.is_train ? "worker" : "trainer");
+  }
+  return "";
+}
+
+bool is_device_trouble(std::string_view text) {
+  return text.find(kDeviceTrouble) != std::string_view::npos;
 }
 
 HttpRequest train_meta_request(const Parallelism& train, const Parallelism& infer, std::uint32_t infer_world) {

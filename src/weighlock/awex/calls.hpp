@@ -34,14 +34,26 @@ struct Answer {
 // `target` names the route in the text. Ok only for 200 with a status of "success" or "ok".
 Answer classify(std::string_view target, const HttpResult& result);
 
-HttpRequest parallelism_request();
+// Releases that know it add "ip" and "device_id" for `with_device`; others don't look at it.
+HttpRequest parallelism_request(bool with_device);
 struct Parallelism {
   std::uint32_t world_size = 0;
   json::value converter_context;  // null where the release has none
   json::value parameter_layout;   // likewise
+  std::string device;             // "10.0.0.4, device 3"; "" where it wasn't told
 };
 // `who` for errors: "trainer http://10.0.0.4:8003".
 Result<Parallelism> read_parallelism(std::string_view who, const HttpResult& result);
+
+// What keeps colocated workers from sharing devices: one that two of a side have, or that only one side has. "" if
+// nothing, or if a worker doesn't tell.
+struct DeviceOf {
+  std::string who;
+  bool is_train = false;
+  std::string device;
+};
+std::string device_trouble(const std::vector<DeviceOf>& workers);
+bool is_device_trouble(std::string_view text);
 
 // Without a body, unless a release reported something that the other side is to be told.
 HttpRequest train_meta_request(const Parallelism& train, const Parallelism& infer, std::uint32_t infer_world);

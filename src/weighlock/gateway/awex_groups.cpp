@@ -40,7 +40,8 @@ struct AwexGroups::Build {
   awex::Parallelism train, infer;
   awex::BringUp all;
   std::vector<std::string> store_urls;  // trainers, then workers: how each reaches us
-  // Likewise: what each reported; none while it is read.
+  std::optional<Error> out_of_reach;    // a worker that can't reach us
+  // As `store_urls`: what each reported; none while it is read.
   std::vector<std::optional<Result<awex::Report>>> reports;
   std::size_t reading = 0;         // on the pool
   std::function<void()> all_read;  // runs when there are none any more
@@ -172,20 +173,36 @@ void AwexGroups::ended(const std::shared_ptr<Build>& build, std::optional<Error>
   someone_is_free();
 }
 
+// The first of each side speaks for it. Where devices are shared all are asked, for theirs.
 void AwexGroups::begin(const std::shared_ptr<Build>& build) {
-  // The first of each side speaks for it.
-  std::vector<Request> first{{build->order.trainers.front(), awex::parallelism_request(), nullptr},
-                             {build->order.workers.front(), awex::parallelism_request(), nullptr}};
-  ask_all(std::move(first), is_bad_status, [this, build](const Answers& answers) { report(build, answers); });
+  std::vector<Request> requests;
+  if (build->order.awex.colocate) {
+    requests = build->each([](std::size_t) { return awex::parallelism_request(true); });
+  } else {
+    requests.push_back({build->order.trainers.front(), awex::parallelism_request(false), nullptr});
+    requests.push_back({build->order.workers.front(), awex::parallelism_request(false), nullptr});
+  }
+  ask_all(std::move(requests), is_bad_status, [this, build](const Answers& answers) { report(build, answers); });
 }
 
 void AwexGroups::report(const std::shared_ptr<Build>& build, const Answers& answers) {
-  Result<awex::Parallelism> train = awex::read_parallelism(build->who(0), answers[0]);
-  if (!train) return fail(build, train.error().code, train.error().text());
-  Result<awex::Parallelism> infer = awex::read_parallelism(build->who(build->order.trainers.size()), answers[1]);
-  if (!infer) return fail(build, infer.error().code, infer.error().text());
-  build->train = *std::move(train);
-  build->infer = *std::move(infer);
+  const std::size_t trainers = build->order.trainers.size();
+  std::vector<awex::DeviceOf> devices;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const bool all = answers.size() > 2;
+    const std::size_t member = all || i == 0 ? i : trainers;
+    Result<awex::Parallelism> read = awex::read_parallelism(build->who(member), answers[i]);
+    if (!read) return fail(build, read.error().code, read.error().text());
+    devices.push_back({build->who(member), build->is_trainer(member), read->device});
+    if (member == 0)
+      build->train = *std::move(read);
+    else if (member == trainers)
+      build->infer = *std::move(read);
+  }
+  if (build->order.awex.colocate) {
+    if (std::string text = awex::device_trouble(devices); !text.empty())
+      return fail(build, ErrorCode::invalid_argument, std::move(text));
+  }
   awex::BringUp& all = build->all;
   const auto engines = static_cast<std::uint32_t>(build->order.workers.size());
   const std::uint32_t infer_ranks = build->infer.world_size * engines;
@@ -197,7 +214,11 @@ void AwexGroups::report(const std::shared_ptr<Build>& build, const Answers& answ
   all.master_addr = build->order.awex.master_addr;
   all.master_port = build->order.awex.master_port;
   all.admin_api_key = settings_.admin_api_key;
-  const HttpRequest of_trainer = awex::train_meta_request(build->train, build->infer, infer_ranks);
+  ask_for_metadata(build);
+}
+
+void AwexGroups::ask_for_metadata(const std::shared_ptr<Build>& build) {
+  const HttpRequest of_trainer = awex::train_meta_request(build->train, build->infer, build->all.infer_world_size);
   const HttpRequest of_worker = awex::infer_meta_request(build->train, build->infer);
   std::vector<Request> requests =
       build->each([&](std::size_t i) { return build->is_trainer(i) ? of_trainer : of_worker; });
@@ -214,14 +235,32 @@ void AwexGroups::report(const std::shared_ptr<Build>& build, const Answers& answ
       [this, build](const Answers& told) { reported(build, told); });
 }
 
+Result<std::string> AwexGroups::store_url_for(const Build& build, std::size_t member, const std::string& local) const {
+  if (!settings_.kv_store_url.empty()) return settings_.kv_store_url;
+  const int port = settings_.port ? settings_.port() : 0;
+  const bool all_of_four = settings_.host == "0.0.0.0", all = settings_.host == "::";
+  const bool is_six = local.find(':') != std::string::npos;
+  const auto is_loopback = [](const std::string& address) { return address == "::1" || address.starts_with("127."); };
+  const bool reachable = all || (all_of_four ? !is_six : !is_loopback(settings_.host) || is_loopback(local));
+  if (reachable) return awex::store_url(all || all_of_four ? local : settings_.host, port);
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("{} is reached from {}, and the gateway listens at {} only{}, so it can't read the metadata "
+                           "here: start the gateway with another --host (:: is every address), or give the address by "
+                           "which workers reach it with --kv-store-url",
+                           build.who(member), local, settings_.host, is_six ? ", not on IPv6" : ""),
+               nullptr};
+}
+
 // Tens of MB, so it is read on the pool, as soon as it is there; then its bytes go, and others have their place.
 bool AwexGroups::take_report(const std::shared_ptr<Build>& build, std::size_t member, HttpResult& result,
                              std::shared_ptr<AnswerRoom::Place> place) {
   if (is_bad_status(member, result)) return false;
   HttpResponse& response = std::get<HttpResponse>(result);
-  build->store_urls[member] = settings_.kv_store_url.empty()
-                                  ? awex::store_url(response.local_address, settings_.port ? settings_.port() : 0)
-                                  : settings_.kv_store_url;
+  Result<std::string> store = store_url_for(*build, member, response.local_address);
+  if (store)
+    build->store_urls[member] = *std::move(store);
+  else if (!build->out_of_reach)
+    build->out_of_reach = store.error();
   const std::size_t trainers = build->order.trainers.size();
   const bool is_trainer = build->is_trainer(member);
   awex::Origin origin{is_trainer ? awex::Side::train : awex::Side::infer, is_trainer ? member : member - trainers,
@@ -249,6 +288,7 @@ void AwexGroups::reported(const std::shared_ptr<Build>& build, const Answers& an
     std::string text = failures(*build, answers, "POST /awex/report_weight_meta", code);
     return fail(build, code, std::move(text));
   }
+  if (build->out_of_reach) return fail(build, build->out_of_reach->code, build->out_of_reach->text());
   if (build->reading == 0) return merge(build);
   build->all_read = [this, waits = std::weak_ptr(build)] {
     if (const auto whole = waits.lock()) merge(whole);

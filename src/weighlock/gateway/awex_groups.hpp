@@ -34,7 +34,8 @@ class AwexGroups {
     Milliseconds init_timeout{300'000};  // AReaL's; each step of a bring-up
     Milliseconds failure_grace{
         limits::kTransferGrace};          // after the first failure of a step the others' words are waited for
-    std::function<int()> port = nullptr;  // of our listener, once it listens
+    std::string host = "127.0.0.1";       // at which we listen
+    std::function<int()> port = nullptr;  // ... once we do
     std::size_t report_bytes_max = limits::kReportBytesMax;
     std::size_t reports_bytes_max = limits::kReportsBytesMax;
   };
@@ -84,6 +85,9 @@ class AwexGroups {
   void ended(const std::shared_ptr<Build>& build, std::optional<Error> error);
   void begin(const std::shared_ptr<Build>& build);
   void report(const std::shared_ptr<Build>& build, const Answers& answers);
+  void ask_for_metadata(const std::shared_ptr<Build>& build);
+  // At which a worker that we reached from `local` reaches us.
+  Result<std::string> store_url_for(const Build& build, std::size_t member, const std::string& local) const;
   bool take_report(const std::shared_ptr<Build>& build, std::size_t member, HttpResult& result,
                    std::shared_ptr<AnswerRoom::Place> place);
   void reported(const std::shared_ptr<Build>& build, const Answers& answers);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/core/url.hpp"
 #include "weighlock/engines/dialect.hpp"
 #include "weighlock/gateway/api/context.hpp"
 #include "weighlock/gateway/api/openapi.hpp"
@@ -129,6 +130,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
                                        .admin_api_key = settings.admin_api_key,
                                        .init_timeout = settings.init_timeout,
                                        .failure_grace = settings.transfer_failure_grace,
+                                       .host = settings.host,
                                        .port = [this] { return server.port(); },
                                        .report_bytes_max = settings.report_bytes_max,
                                        .reports_bytes_max = settings.reports_bytes_max}),
@@ -216,6 +218,14 @@ Result<std::unique_ptr<Gateway>> Gateway::make(Loop& loop, GatewaySettings setti
   if (settings.admin_api_key.empty())
     return Error{ErrorCode::invalid_argument,
                  "the admin API key is empty; give one by file, environment or descriptor"};
+  if (!settings.kv_store_url.empty()) {
+    Result<Url> url = parse_url(settings.kv_store_url);
+    if (!url)
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("kv_store_url: {}; it is how AWEX workers reach the gateway, and can be left out",
+                               url.error().text())};
+    settings.kv_store_url = url->text;
+  }
   Result<Confinement> confinement = Confinement::make(settings.worker_hosts, settings.storage_roots);
   if (!confinement) return std::move(confinement).error();
   Result<std::unique_ptr<Journal>> journal = open_journal(settings.state_dir, settings.holder);

@@ -48,13 +48,21 @@ inline bool struck(const std::function<RequestFate()>& fate, const Responder& an
 // atomics.
 class FakeEngine {
  public:
-  FakeEngine(Loop& loop, std::string start_path)
-      : path(std::move(start_path)), server_(loop, [this](HttpRequest r, Responder a) { handle(r, a); }) {
-    EXPECT_TRUE(server_.listen({}));
+  FakeEngine(Loop& loop, std::string start_path, std::string at_host = "127.0.0.1")
+      : path(std::move(start_path)),
+        host(std::move(at_host)),
+        server_(loop, [this](HttpRequest r, Responder a) { handle(r, a); }) {
+    HttpServer::Settings at;
+    at.host = host;
+    EXPECT_TRUE(server_.listen(at));
   }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(server_.port()); }
+  std::string url() const {
+    const bool is_six = host.find(':') != std::string::npos;
+    return "http://" + (is_six ? "[" + host + "]" : host) + ":" + std::to_string(server_.port());
+  }
 
   std::string path;
+  std::string host;
   std::string label = "default";
   double started = 12.5;
   std::atomic<bool> paused{false};
@@ -201,11 +209,12 @@ struct Reply {
 // One blocking connection.
 class Connection {
  public:
-  explicit Connection(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Connection(int port, const std::string& host = "127.0.0.1")  // of IPv4
+      : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<std::uint16_t>(port));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    inet_pton(AF_INET, host.c_str(), &to.sin_addr);
     timeval limit{20, 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     connected_ = connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;

@@ -134,6 +134,24 @@ void connect_built(Context& context, GroupAsk ask, const std::optional<Error>& e
   stop_if_idle(context);
 }
 
+// Two pairs would release the memory of one trainer by turns.
+std::optional<Error> refuse_shared_memory(Context& context, const PairSpec& spec) {
+  for (const auto& [name, pair] : context.state().pairs) {
+    const auto& other = pair.spec;
+    if (name == spec.name || !other.awex || !spec.awex || !(other.awex->colocate || spec.awex->colocate)) continue;
+    for (const std::string& url : spec.trainer_urls) {
+      const auto& taken = other.trainer_urls;
+      if (std::find(taken.begin(), taken.end(), url) == taken.end()) continue;
+      return Error{ErrorCode::conflict,
+                   fmt::format("pair '{}': trainer {} shares its memory with the workers of pair '{}' (colocate); "
+                               "disconnect it there first",
+                               spec.name, url, name),
+                   nullptr};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool is_by_transfer(const Pair& pair, const Update& update) {
@@ -153,6 +171,7 @@ std::optional<Error> refuse_awex(Context& context, const PairSpec& spec) {
                              "the order of ranks",
                              spec.name),
                  nullptr};
+  if (auto error = refuse_shared_memory(context, spec)) return error;
   for (const auto& [id, ask] : context.state().group_asks) {
     if (!ask.connect || ask.connect->spec.name == spec.name) continue;
     for (const WorkerSpec& worker : spec.workers) {
