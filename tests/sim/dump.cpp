@@ -74,6 +74,8 @@ void add(std::string& out, const protocol::Pair& p) {
   for (const protocol::StoredVersion& stored : p.stored)
     out += fmt::format("  stored {} {}{}{} {}\n", text(stored.version), stored.committed, stored.handed,
                        stored.withdrawn, stored.bytes);
+  for (const protocol::DoomedDirectory& one : p.doomed)
+    out += fmt::format("  doomed {} in {} by {}\n", one.directory, one.save_path, one.update);
   out += fmt::format("  highest {} {}\n", text(p.highest), p.distrusted ? "distrusted" : "");
   for (const auto& id : p.joins) out += fmt::format("  join {}\n", id);
   for (const auto& id : p.joins_ended) out += fmt::format("  join ended {}\n", id);

@@ -203,7 +203,7 @@ void Gateway::perform(protocol::Effect effect) {
   if (const auto* prepare = std::get_if<protocol::Prepare>(&effect)) store_.prepare(index_, *prepare);
   if (const auto* seal = std::get_if<protocol::Seal>(&effect)) store_.seal(index_, *seal);
   if (const auto* digest = std::get_if<protocol::ComputeDigest>(&effect)) store_.digest(index_, *digest);
-  if (const auto* discard = std::get_if<protocol::Discard>(&effect)) store_.discard(*discard);
+  if (const auto* discard = std::get_if<protocol::Discard>(&effect)) store_.discard(index_, *discard);
   if (const auto* timer = std::get_if<protocol::StartTimer>(&effect)) start_timer(*timer);
   if (const auto* timer = std::get_if<protocol::CancelTimer>(&effect)) timers_.erase(timer->timer);
   if (const auto* reply = std::get_if<protocol::Reply>(&effect)) clients_.on_reply(*reply);

@@ -123,7 +123,7 @@ void Invariants::gateway_died(const std::vector<Record>& journal) {
   ended_.insert(end_records_.begin(), end_records_.end());  // whoever asks finds it ended
   intents_.clear();                                         // no call of the next process rests on one of these
   admitted_at_.clear();                                     // its deadlines begin anew
-  prepared_.clear();  // a directory that the journal never heard of is for the collector
+  prepared_.clear();                                        // a directory that the journal never heard of stays, empty
 }
 
 void Invariants::tail_lost(const std::vector<Record>& journal) {

@@ -209,6 +209,10 @@ std::string Invariants::unsettled_directories() const {
       return fmt::format("update {} is {}, and '{}' was not discarded", id, name(update->second.state), directory);
     }
   }
+  for (const auto& [pair_name, pair] : state().pairs) {
+    if (!w_.owns(pair_name) || pair.doomed.empty()) continue;
+    return fmt::format("the removal of '{}' is on record, and was not done", pair.doomed.front().directory);
+  }
   return "";
 }
 

@@ -22,7 +22,7 @@ constexpr std::string_view kPurposeNames[kPurposes] = {"save",      "save_grace"
 constexpr std::string_view kEventNames[] = {"connect",       "remove",      "change_worker",  "request",  "collect",
                                             "cancel",        "call_ended",  "save_ended",     "prepared", "sealed",
                                             "digest_done",   "timer_fired", "commit_durable", "recover",  "shutdown",
-                                            "epoch_claimed", "epoch_seen",  "group_built"};
+                                            "epoch_claimed", "epoch_seen",  "group_built",    "discarded"};
 constexpr std::size_t kCallEnded = 6, kTimerFired = 11;
 static_assert(std::size(kEventNames) == kEvents);
 

@@ -251,6 +251,9 @@ void Fixture::perform(Effect effect) {
     ended.push_back(done->update);
   } else if (auto* discard = std::get_if<Discard>(&effect)) {
     discards.push_back(*discard);
+    if (!discards_silent) pending_.push_back(Discarded{discard->directory, discard_error});
+  } else if (auto* mark = std::get_if<MarkLatest>(&effect)) {
+    marks.push_back(*mark);
   } else if (auto* fence = std::get_if<Fence>(&effect)) {
     fences.push_back(*fence);
   } else if (auto* cancel = std::get_if<Cancel>(&effect)) {

@@ -116,6 +116,9 @@ class Fixture : public Ports, public ::testing::Test {
   std::vector<Reply> replies;
   std::vector<UpdateId> ended;
   std::vector<Discard> discards;
+  std::optional<Error> discard_error;
+  bool discards_silent = false;
+  std::vector<MarkLatest> marks;
   std::vector<Seal> seals;
   std::vector<Cancel> cancels;
   std::vector<Fence> fences;

@@ -204,6 +204,7 @@ void dispatch(Context& context, const EventBody& event) {
         if constexpr (std::is_same_v<T, EpochClaimed>) on_epoch_claimed(context, body);
         if constexpr (std::is_same_v<T, EpochSeen>) on_epoch_seen(context, body);
         if constexpr (std::is_same_v<T, GroupBuilt>) on_group_built(context, body);
+        if constexpr (std::is_same_v<T, Discarded>) on_discarded(context, body);
       },
       event);
 }

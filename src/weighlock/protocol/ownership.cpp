@@ -389,6 +389,7 @@ void on_epoch_seen(Context& context, const EpochSeen& event) {
     judge(context, event.pair, *pair, *event.highest);
     pair = find_pair(context, event.pair);
     if (!pair || is_superseded(*pair)) return;
+    if (own.epoch > 0 || event.highest->number == 0) settle_storage(context, event.pair);
   }
   const bool is_old = context.now() - own.look_began > limits::kEpochStale;
   if (is_old && waited_for && !std::exchange(own.looked_again, true)) return look(context, event.pair, *pair);

@@ -17,6 +17,7 @@
 //   finish.cpp     terminal states
 //   awex_*.cpp     by a collective instead of files: the group, and the transfer (awex.hpp)
 //   recover.cpp    what a gateway that died left undone
+//   settle.cpp     directories that go, and what a process that died owed the storage
 //   retention.cpp  which committed versions are deleted, and when
 //   operate.cpp    one worker added, removed, drained, quarantined or released
 //   ownership*.cpp other gateways that take the pair (ownership.hpp)
@@ -236,6 +237,17 @@ void note_digest(Pair& pair, const VersionRef& version);
 // Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
 void release_versions(Context& context, const Update& update);
 void on_collect(Context& context, const CollectVersions& event);
+
+// settle.cpp
+// The removal of a directory is on record, or known to be done. For the machine and for the replay alike.
+void note_doomed(Pair& pair, DoomedDirectory doomed);
+void note_discarded(Pair& pair, const std::string& directory);
+// Records that the directory goes, and asks for it; `about` is what else its record says.
+void discard_directory(Context& context, const std::string& pair, DoomedDirectory doomed, json::object about = {});
+void on_discarded(Context& context, const Discarded& event);
+// What the process before owed the pair's storage is done, if that waits; the pair is ours.
+void settle_storage(Context& context, const std::string& pair);
+
 // finish.cpp
 // Ends RESUMING or RESTORING when every target is done.
 void finish_if_done(Context& context, Update& update);

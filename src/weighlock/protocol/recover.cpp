@@ -208,6 +208,8 @@ void on_recover(Context& context) {
     abort_queue(context, pair,
                 Error{ErrorCode::shutting_down,
                       fmt::format("pair '{}': the gateway ended while the update waited for its turn", name), nullptr});
+    pair.storage_waits = true;
+    if (state.owner.empty()) settle_storage(context, name);  // nobody tells whose it is
     if (recover_waits_for_look(context, name)) {
       doubt_pair(context, pair);
     } else {

@@ -73,10 +73,13 @@ std::vector<StoredVersion> collect(Context& context, const std::string& name, co
   std::vector<StoredVersion> going = removable_versions(context.state(), pair);
   for (const StoredVersion& one : going) {
     const VersionRef& version = one.version;
-    json::object body{{"directory", version.directory}, {"version", version.version}};
-    if (one.handed) body["handed"] = true;
-    context.record(RecordKind::discard, name, update, "", std::move(body));
-    if (!one.handed) context.emit(Discard{update, pair.spec.save_path, version.directory});
+    if (one.handed) {
+      context.record(RecordKind::discard, name, update, "",
+                     {{"directory", version.directory}, {"version", version.version}, {"handed", true}});
+    } else {
+      discard_directory(context, name, {version.directory, pair.spec.save_path, update},
+                        {{"version", version.version}});
+    }
     std::erase_if(pair.stored, [&](const StoredVersion& s) { return s.version.directory == version.directory; });
   }
   return going;

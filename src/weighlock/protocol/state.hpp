@@ -225,7 +225,7 @@ struct Update {
   int batches = 1;
   bool quorum_reached = false;
   int waiting = 0;  // targets with a call under way: while there are any, no phase that waits for all is over
-  // What the last look at all targets left to count down (load.cpp).
+  // What the last look at all targets left to count down (load_decision.cpp).
   struct Countdown {
     int unjudged = 0;       // of the batch
     int unloaded = 0;       // targets that aren't being verified yet
@@ -259,6 +259,13 @@ struct StoredVersion {
   std::uint64_t bytes = 0;
 };
 
+// A directory whose removal is on record, and not known to be done: whoever starts next asks for it again.
+struct DoomedDirectory {
+  std::string directory;
+  std::string save_path;  // the pair's when it was recorded
+  UpdateId update;        // "": an operator asked
+};
+
 // Trainers and workers that can transfer weights together. It is never on record: a process that starts has none, and
 // the next update builds one.
 struct TransferGroup {
@@ -283,10 +290,12 @@ struct Pair {
   std::optional<VersionRef> committed;
   std::optional<VersionRef> last_good;
   std::optional<VersionRef>
-      previous_good;                  // the last good before that: taken again if the last one's bytes turn out bad
-  std::optional<VersionRef> highest;  // the highest number committed in the newest lineage that has committed any: a
-                                      // rollback lowers `committed`, and numbers are still used once
-  std::deque<StoredVersion> stored;   // what is known on storage, in the order in which it was sealed
+      previous_good;                   // the last good before that: taken again if the last one's bytes turn out bad
+  std::optional<VersionRef> highest;   // the highest number committed in the newest lineage that has committed any: a
+                                       // rollback lowers `committed`, and numbers are still used once
+  std::deque<StoredVersion> stored;    // what is known on storage, in the order in which it was sealed
+  std::deque<DoomedDirectory> doomed;  // in the order of their records, bounded
+  bool storage_waits = false;          // of this process: what the one before owed the storage waits for the first look
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
   UpdateId active;
