@@ -191,6 +191,7 @@ void Replay::pair_connected(const Record& record) {
     worker.url = spec.url;
     worker.pair = record.pair;
     if (spec.dialect) worker.dialect = spec.dialect;
+    take_over_stranger(pair, worker);
   }
 }
 
