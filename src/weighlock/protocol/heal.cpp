@@ -150,8 +150,10 @@ void on_heal_read(Context& context, Update& update, Target& target, const Outcom
       return start_retry(context, update, target, kRetry);
     return fail_heal(context, update, target, CauseCode::heal_failed, "read", outcome);
   }
-  if (observe(context, worker, *outcome.reading) && target.load_sent)
-    note_death(context, update, target, update.version);
+  if (observe(context, worker, *outcome.reading)) {
+    if (target.load_sent) note_death(context, update, target, update.version);
+    target.needs_restart = false;  // it had one
+  }
   target.tries = 0;
   target.incarnation = worker.incarnation;
   target.paused = outcome.reading->paused;
@@ -190,6 +192,10 @@ std::optional<VersionRef> heal_goal(Context& context, const Update& update, cons
 }
 
 void heal_or_quarantine(Context& context, Update& update, Target& target) {
+  if (target.needs_restart)
+    return quarantine(
+        context, update, target,
+        context.cause(CauseCode::needs_restart, target.cause ? target.cause->message : "it needs a restart"));
   if (mutant(Mutant::heal_reloads_new) && update.kind == UpdateKind::update)
     return start_heal(context, update, target, update.version);
   if (const auto goal = heal_goal(context, update, target)) return start_heal(context, update, target, *goal);
