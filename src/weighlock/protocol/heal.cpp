@@ -286,10 +286,23 @@ void note_death(Context& context, Update& update, const Target& target, const Ve
                  {{"version", version_key(version)}, {"incarnation", incarnation}});
 }
 
-bool is_suspect(Context& context, const Update& update, const VersionRef& version) {
-  const auto& deaths = context.pair_of(update).deaths;
-  const auto it = deaths.find(version_key(version));
-  return it != deaths.end() && it->second.size() >= kDeathsMax;
+bool is_suspect(const Pair& pair, const VersionRef& version) {
+  const auto deaths = pair.deaths.find(version_key(version));
+  return deaths != pair.deaths.end() && deaths->second.size() >= kDeathsMax;
+}
+
+std::string why_suspect(const Pair& pair, const VersionRef& version) {
+  constexpr std::size_t kNamed = 4;
+  const auto deaths = pair.deaths.find(version_key(version));
+  const std::set<std::string> all = deaths == pair.deaths.end() ? std::set<std::string>() : deaths->second;
+  std::string names;
+  std::size_t named = 0;
+  for (const std::string& one : all) {
+    if (named++ == kNamed) break;
+    names += (names.empty() ? "" : ", ") + one;
+  }
+  if (all.size() > kNamed) names += fmt::format(" and {} more", all.size() - kNamed);
+  return fmt::format("v{} was the last thing sent to {} engines that died ({})", version.version, all.size(), names);
 }
 
 }  // namespace weighlock::protocol
