@@ -223,7 +223,9 @@ int run_range(const Options& options) {
   if (options.require_coverage && !covered) fmt::print("FAILED: something above was never reached\n");
   bool good = failures == 0 && (covered || !options.require_coverage);
   if (!options.pairs.empty())
-    good = check_pairs(shared->coverage, options.pairs, options.minutes >= kMinutesForAll) && good;
+    good = check_pairs(shared->coverage, options.pairs, options.minutes >= kMinutesForAll,
+                       options.rivals + options.epochs > 0) &&
+           good;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   fmt::print("{} failures; {:.0f} seeds per second\n", failures,
              static_cast<double>(shared->coverage.runs) / took.count());
