@@ -205,7 +205,8 @@ void Context::set_state(Update& update, UpdateState state) {
 void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause> why) {
   const bool lasting =
       state == WorkerState::ready || state >= WorkerState::quarantined || state == WorkerState::joining;
-  const bool new_reason = why && why->code == CauseCode::operator_hold;
+  const bool new_reason =
+      why && (why->code == CauseCode::operator_hold || (worker.cause && worker.cause->code != why->code));
   const bool changed = worker.state != state || worker.cause.has_value() != why.has_value() || new_reason;
   worker.state = state;
   worker.cause = std::move(why);

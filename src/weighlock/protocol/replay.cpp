@@ -129,11 +129,14 @@ void Replay::process_ended() {
   for (auto& [trainer, busy] : state_.busy) busy.call = 0;
 }
 
-// A resume is sent before its record is durable, so each worker that was paused may have one on its way.
+// Nothing waits for the record of a resume, so it may be lost with the process, and the resume be on its way to whoever
+// was paused: in this update, or before it. The start's own record says it again to each later reader, so the doubt
+// outlives a barrier that isn't answered in time.
 void Replay::suppose_resumes(const Update& update) {
   for (const auto& [url, target] : update.targets) {
     const auto worker = state_.workers.find(url);
-    if (worker == state_.workers.end() || !target.pause_sent || target.step == Step::done) continue;
+    if (worker == state_.workers.end() || target.step == Step::done) continue;
+    if (!target.pause_sent && !worker->second.paused_by_us) continue;
     std::vector<EarlierCall>& earlier = worker->second.earlier;
     const auto resumes = [](const EarlierCall& call) { return call.kind == OperationKind::resume; };
     if (std::any_of(earlier.begin(), earlier.end(), resumes)) continue;
