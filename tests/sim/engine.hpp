@@ -69,7 +69,19 @@ class Engine {
   Engine(std::string url, DialectKind kind, const DialectTraits& traits, Random& random, Faults& faults,
          Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken);
 
+  // What came of a part in a collective.
+  enum class Received { nothing, half, all };
+  using Enter = std::function<void(Engine& engine, protocol::CallId call)>;
+  using Died = std::function<void(const Engine& engine)>;
+
   void deliver(Request request);
+  // Its turn in a collective has come: whoever is told ends it by `end_transfer`. And: its process has ended.
+  void when_in_collectives(Enter enter, Died died) {
+    enter_ = std::move(enter);
+    died_ = std::move(died);
+  }
+  void end_transfer(protocol::CallId call, Received received, std::int64_t content, const std::string& error);
+  bool in_transfer() const { return in_transfer_; }
   void when_done(Done done) { done_ = std::move(done); }
   // Somebody else's hand.
   void foreign_pause();
@@ -98,6 +110,7 @@ class Engine {
   std::int64_t duration(OperationKind kind);
   void pump();
   void finish(int life);
+  void begin_transfer(int life);
   void boot();
   void run_or_die();
   void set_weights(std::int64_t content, bool torn);
@@ -128,9 +141,12 @@ class Engine {
   Answer answer_;
   Broken broken_;
   Done done_;
+  Enter enter_;
+  Died died_;
   EngineTruth truth_;
   std::deque<Request> queue_;
   bool busy_ = false;
+  bool in_transfer_ = false;
   Instant frozen_until_;
   Instant forgotten_until_{-1};  // who sent what arrived until then, nobody knows any more
 };

@@ -17,6 +17,7 @@
 #include "sim/network.hpp"
 #include "sim/scenario.hpp"
 #include "sim/store.hpp"
+#include "sim/transfers.hpp"
 #include "weighlock/protocol/driver.hpp"
 
 namespace weighlock::sim {
@@ -27,6 +28,7 @@ struct Witness {
   const Scheduler& scheduler;
   const Network& network;
   const Store& store;
+  const Transfers& transfers;
   const Clients& clients;
   const Trace& trace;
   Coverage& coverage;
@@ -91,6 +93,8 @@ class Invariants {
   const protocol::State& state() const { return driver_->state(); }
   const EngineTruth& truth(const std::string& url) const { return w_.network.find(url)->truth(); }
   std::int64_t content_of(const std::string& directory) const;
+  // Of a version that may have been transferred, so that it is in no directory.
+  std::int64_t content_of(const std::string& pair, const protocol::VersionRef& version) const;
   // The machine speaks of this very process, and no lie hides what it holds.
   bool comparable(const protocol::Worker& worker) const;
   bool excused(const std::string& url) const;
@@ -115,6 +119,17 @@ class Invariants {
   void on_save_ended(const protocol::SaveEnded& event);
   void check_seal(const protocol::Seal& seal);
   void check_discard(const protocol::Discard& discard);
+
+  // invariants_transfer.cpp
+  void note_group_record(const protocol::Record& record);
+  void check_build(const protocol::BuildGroup& build);
+  void check_drop(const protocol::DropGroup& drop);
+  void on_group_built(const protocol::GroupBuilt& event);
+  void check_transfer(const protocol::RunTransfer& run);
+  bool ended_well(const protocol::UpdateId& update) const;
+  void note_part_ended(protocol::CallId call, bool ok);
+  void check_transferred(const protocol::Update& update) const;
+  void forget_groups();
 
   // invariants_adapter.cpp
   const protocol::Pair* lora_of(const std::string& name) const;
@@ -151,6 +166,7 @@ class Invariants {
   std::string unsettled_worker(const protocol::Worker& worker) const;
   std::string unsettled_calm(const std::string& pair) const;
   std::string unsettled_clients() const;
+  std::string unsettled_last(protocol::ReplyToken token) const;
   std::string unsettled_directories() const;
 
   Witness w_;
@@ -178,6 +194,22 @@ class Invariants {
     Instant since;
   };
   std::map<protocol::CallId, Save> saves_;
+  struct GroupBook {
+    bool built = false;
+    std::vector<std::string> trainers, workers;
+    std::map<std::string, bool> was_read;  // the process of this worker was known before
+    protocol::UpdateId used_by;            // the last one
+  };
+  struct TransferBook {
+    std::set<protocol::CallId> open, failed;
+  };
+  std::map<std::string, GroupBook> groups_;  // of the present process, until they are dropped
+  std::set<std::string> group_names_, group_intents_;
+  std::map<std::uint64_t, std::string> group_asks_;
+  std::map<protocol::UpdateId, TransferBook> transfers_;
+  std::map<protocol::CallId, protocol::UpdateId> transfer_of_;
+  std::set<protocol::UpdateId> transfer_intents_;
+  std::map<protocol::UpdateId, std::int64_t> commit_contents_;  // of `commits_of_`
   bool stopped_ = false;
   bool gateway_died_ = false;
 };

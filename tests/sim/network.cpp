@@ -220,6 +220,11 @@ bool Network::quiet() const {
   return std::all_of(engines_.begin(), engines_.end(), [](const Engine& engine) { return engine.idle(); });
 }
 
+bool Network::reachable(const std::string& url) const {
+  const std::size_t engine = by_url_.at(url);
+  return engines_[engine].truth().alive && !engines_[engine].in_transfer() && scheduler_.now() >= cut_until_[engine];
+}
+
 bool Network::adapter_pending(const std::string& url, const std::string& directory) const {
   return engines_[by_url_.at(url)].has_queued_adapter(directory);
 }

@@ -17,8 +17,9 @@ using protocol::UpdateState;
 
 constexpr std::size_t kWatchRow = kSteps, kLateRow = kSteps + 1, kRetireRow = kSteps + 2, kGoneRow = kSteps + 3;
 constexpr std::size_t kNone = kUpdateStates;  // row of events
-constexpr std::string_view kPurposeNames[kPurposes] = {"save",      "save_grace", "survey",  "pause", "load", "verify",
-                                                       "straggler", "resume",     "restore", "whole", "other"};
+constexpr std::string_view kPurposeNames[kPurposes] = {"save",    "save_grace", "survey",         "pause",
+                                                       "load",    "verify",     "straggler",      "resume",
+                                                       "restore", "whole",      "transfer_grace", "other"};
 constexpr std::string_view kEventNames[] = {"connect",       "remove",      "change_worker",  "request",  "collect",
                                             "cancel",        "call_ended",  "save_ended",     "prepared", "sealed",
                                             "digest_done",   "timer_fired", "commit_durable", "recover",  "shutdown",
@@ -86,6 +87,8 @@ std::size_t event_row(const State& state, const protocol::EventBody& body) {
                       std::is_same_v<T, protocol::CommitDurable>)
           return row_of(state, event.update);
         if constexpr (std::is_same_v<T, protocol::SaveEnded>) {
+          if (const auto part = state.transfers.find(event.call); part != state.transfers.end())
+            return row_of(state, part->second.first);
           const auto save = state.saves.find(event.call);
           if (save == state.saves.end()) return kNone;
           const auto busy = state.busy.find(save->second.second);
@@ -101,6 +104,12 @@ std::size_t event_row(const State& state, const protocol::EventBody& body) {
         }
         if constexpr (std::is_same_v<T, protocol::EpochClaimed> || std::is_same_v<T, protocol::EpochSeen>)
           return row_of_pair(state, event.pair);
+        if constexpr (std::is_same_v<T, protocol::GroupBuilt>) {
+          const auto ask = state.group_asks.find(event.ask);
+          if (ask == state.group_asks.end()) return kNone;
+          if (ask->second.connect) return row_of_pair(state, ask->second.connect->spec.name);
+          return row_of(state, ask->second.update);
+        }
         return kNone;
       },
       body);

@@ -357,6 +357,9 @@ Scenario planned_scenario(std::uint64_t seed, Random& random) {
   scenario.pairs.push_back(std::move(pair));
   scenario.stores.emplace_back();
   scenario.calm.push_back(false);
+  scenario.no_storage.resize(1);
+  scenario.group_timeouts.resize(1, Milliseconds{0});
+  if (variant >= 4) plan_awex(scenario, variant == 5);
   return scenario;
 }
 
@@ -371,6 +374,8 @@ Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults) {
   draw_faults(random, faults);
   Random rivals(seed ^ 0xc2b2ae3d27d4eb4fULL);  // of their own: a run without is what it was before there were any
   draw_rivals(rivals, scenario, faults);
+  Random awex(seed ^ 0x1615a75fe1028668ULL);  // likewise
+  draw_awex(awex, scenario, faults);
   return scenario;
 }
 
