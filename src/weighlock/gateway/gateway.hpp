@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/core/result.hpp"
 #include "weighlock/core/time.hpp"
 #include "weighlock/engines/conversation.hpp"
@@ -37,6 +38,9 @@ struct GatewaySettings {
   std::string kv_store_url;                    // how AWEX workers reach us; "" = the address by which we reached each
   Milliseconds init_timeout{300'000};          // of each step in which an AWEX pair's workers are brought together
   Milliseconds transfer_failure_grace{5'000};  // tests set a smaller one
+  Milliseconds watch_period{limits::kWatchPeriod};           // tests set smaller ones
+  Milliseconds idle_watch_period{limits::kIdleWatchPeriod};  // likewise
+  Milliseconds watch_read_timeout{limits::kWatchReadTimeout};
   int compat_error_status = 200;
   ServerLimits limits;  // tests set smaller ones
   // For tests; default: log and _exit(70).
