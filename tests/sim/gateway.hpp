@@ -75,6 +75,7 @@ class Gateway final : public protocol::Ports {
   void perform_call(const protocol::Call& call, Mishap mishap);
   void perform_save(const protocol::TriggerSave& save, Mishap mishap);
   void perform_epochs(const protocol::Effect& effect);
+  void act_soon(std::size_t pair, std::int64_t within);
   void start_timer(const protocol::StartTimer& timer);
   void on_group_durable(const std::vector<protocol::Record>& group, const std::function<void()>& durable, bool dies,
                         int effects);
@@ -114,6 +115,7 @@ class Gateway final : public protocol::Ports {
   Clients clients_;
   Invariants invariants_;
   Random death_dice_;                      // of its own: a run without deaths is what it was before there were any
+  Random moment_dice_;                     // likewise: who comes in moments that are short
   std::vector<protocol::Record> journal_;  // durable
   std::vector<std::size_t> group_ends_;    // in it
   std::vector<protocol::Record> group_on_its_way_;
