@@ -232,7 +232,9 @@ int run_range(const Options& options) {
   const bool covered = report(shared->coverage);
   if (options.require_coverage && !covered) fmt::print("FAILED: something above was never reached\n");
   bool good = failures == 0 && (covered || !options.require_coverage);
-  if (!options.pairs.empty()) good = check_pairs(shared->coverage, options.pairs, missing_pairs(options)) && good;
+  if (!options.pairs.empty())
+    good = check_pairs(shared->coverage, options.pairs, missing_pairs(options), options.rivals + options.epochs > 0) &&
+           good;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   fmt::print("{} failures; {:.0f} seeds per second\n", failures,
              static_cast<double>(shared->coverage.runs) / took.count());

@@ -33,6 +33,16 @@ void leave_out_of_group(Context& context, Update& update, Target& target);
 // Whether each of the group's workers is a target that takes part.
 bool group_is_whole(Context& context, const Update& update);
 
+// awex_meeting.cpp
+// At the first worker, or the client's address for it, and at the client's port or the next one at which no other
+// worker listens.
+MeetingPlace meeting_place(const State& state, const std::string& pair, const AwexSpec& awex,
+                           const std::string& first_worker);
+// Remembered for as long as workers may listen there: on record with each group.
+void note_meeting(State& state, MeetingPlace place);
+// The words of a bring-up that failed since somebody else has the port.
+bool tells_of_a_taken_port(std::string_view text);
+
 // awex_transfer.cpp
 bool is_transferring(const Update& update);
 // The target is ready; the collective begins when the last one is.

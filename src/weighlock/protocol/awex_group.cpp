@@ -27,14 +27,32 @@ void build(Context& context, const std::string& pair, const AwexSpec& awex, Grou
   // New over restarts, too: the boot id is drawn.
   ask.group.name = fmt::format("{}.e{}-{}", pair, state.boot, id);
   ask.awex = awex;
+  ask.place = meeting_place(state, pair, awex, ask.group.workers.front());
+  ask.awex.master_addr = ask.place.address;
+  ask.awex.master_port = ask.place.port;
   if (Update* update = context.find_update(ask.update)) update->group_ask = id;
   context.record(RecordKind::group, pair, ask.update, "",
                  {{"what", "build"},
                   {"name", ask.group.name},
                   {"trainers", texts(ask.group.trainers)},
-                  {"workers", texts(ask.group.workers)}});
-  context.emit(BuildGroup{id, pair, ask.group.name, awex, ask.group.trainers, ask.group.workers});
+                  {"workers", texts(ask.group.workers)},
+                  {"meets_at", json::string(ask.place.address)},
+                  {"port", ask.place.port}});
+  note_meeting(state, ask.place);
+  context.emit(BuildGroup{id, pair, ask.group.name, ask.awex, ask.group.trainers, ask.group.workers});
   state.group_asks.emplace(id, std::move(ask));
+}
+
+// Somebody unknown has the port at which this group was to meet: the next one is to try another.
+void note_taken(Context& context, const GroupAsk& ask) {
+  MeetingPlace place = ask.place;
+  place.worker.clear();
+  context.record(RecordKind::group, place.pair, ask.update, "",
+                 {{"what", "port_taken"},
+                  {"name", ask.group.name},
+                  {"meets_at", json::string(place.address)},
+                  {"port", place.port}});
+  note_meeting(context.state(), std::move(place));
 }
 
 void note_built(Context& context, const std::string& name, TransferGroup group, const UpdateId& update) {
@@ -174,6 +192,7 @@ void on_group_built(Context& context, const GroupBuilt& event) {
   auto node = context.state().group_asks.extract(event.ask);
   if (node.empty()) return;
   GroupAsk ask = std::move(node.mapped());
+  if (event.error && tells_of_a_taken_port(event.error->text())) note_taken(context, ask);
   if (ask.connect) return connect_built(context, std::move(ask), event.error);
   Update* update = context.find_update(ask.update);
   const bool waits = update && update->state == UpdateState::preparing && update->group_ask == event.ask;

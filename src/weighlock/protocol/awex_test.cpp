@@ -1,4 +1,6 @@
 // Pairs that transfer: the group's life, and what a collective that fails leaves.
+#include "weighlock/protocol/awex.hpp"
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/fixture_test.hpp"
 
 namespace weighlock::protocol {
@@ -310,6 +312,93 @@ TEST_F(AwexTest, a_cancel_in_mid_collective_heals_or_fences_everyone) {
   expect_fenced(0);
   expect_fenced(1);
   EXPECT_FALSE(pair().group);
+}
+
+TEST_F(AwexTest, a_group_meets_where_the_client_says_and_the_same_first_worker_keeps_its_port) {
+  awex = {"10.0.0.9", 29'777, false, url(0)};
+  connect(2);
+  EXPECT_EQ(builds[0].awex.master_addr, "10.0.0.9");
+  EXPECT_EQ(builds[0].awex.master_port, 29'777);
+  request(1);
+  restart(1);
+  EXPECT_EQ(update(request(2)).state, UpdateState::succeeded);
+  ASSERT_EQ(builds.size(), 2u);
+  EXPECT_EQ(builds[1].awex.master_addr, "10.0.0.9");
+  EXPECT_EQ(builds[1].awex.master_port, 29'777);
+}
+
+TEST_F(AwexTest, another_first_worker_meets_at_another_port_and_at_its_own_address) {
+  awex = {"10.0.0.9", 29'777, false, url(0)};
+  connect(3);
+  request(1);
+  script(0, OperationKind::read_state, refused(OutcomeKind::not_sent), -1);
+  request(2);
+  ASSERT_EQ(builds.size(), 2u);
+  EXPECT_EQ(builds[1].workers.front(), url(1));
+  EXPECT_EQ(builds[1].awex.master_addr, "worker1");
+  EXPECT_EQ(builds[1].awex.master_port, 29'778);
+}
+
+TEST_F(AwexTest, a_port_of_which_an_engine_can_not_let_go_is_remembered_over_a_restart) {
+  awex = {"", 29'777, false, ""};
+  connect(3);
+  script(0, OperationKind::read_state, refused(OutcomeKind::not_sent), 1);
+  request(1);
+  start_again();
+  builds.clear();
+  script(0, OperationKind::read_state, refused(OutcomeKind::not_sent), 1);
+  request(2);
+  ASSERT_EQ(builds.size(), 1u);
+  EXPECT_EQ(builds[0].workers.front(), url(1));
+  EXPECT_EQ(builds[0].awex.master_port, 29'778);
+}
+
+TEST_F(AwexTest, a_port_that_somebody_else_has_is_not_tried_again) {
+  connect(2);
+  const int first = builds[0].awex.master_port;
+  request(1);
+  restart(0);
+  build_error = Error{ErrorCode::worker_failed, "worker http://worker0:30000: EADDRINUSE", nullptr};
+  request(2);
+  build_error.reset();
+  EXPECT_EQ(update(request(3)).state, UpdateState::succeeded);
+  ASSERT_EQ(builds.size(), 3u);
+  EXPECT_EQ(builds[1].awex.master_port, first);
+  EXPECT_EQ(builds[2].awex.master_port, first + 1);
+}
+
+TEST(AwexMeeting, workers_of_one_host_meet_at_ports_of_their_own_and_other_hosts_at_the_same) {
+  State state;
+  const AwexSpec awex;
+  const auto meet = [&](const std::string& pair, const std::string& worker) {
+    MeetingPlace place = meeting_place(state, pair, awex, worker);
+    note_meeting(state, place);
+    return place.port;
+  };
+  EXPECT_EQ(meet("a", "http://h1:1"), 29'500);
+  EXPECT_EQ(meet("b", "http://h1:2"), 29'501);
+  EXPECT_EQ(meet("c", "http://h2:1"), 29'500);
+  EXPECT_EQ(meet("c", "http://h2.local:1"), 29'501);  // perhaps the same host
+  EXPECT_EQ(meet("a", "http://h1:1"), 29'500);
+}
+
+TEST(AwexMeeting, ports_go_on_from_the_lowest_one_and_begin_again_when_all_are_taken) {
+  State state;
+  const AwexSpec awex{"", 65'000, false, ""};
+  for (int i = 0; i < limits::kMeetingPortsMax; ++i) {
+    const MeetingPlace place = meeting_place(state, "a", awex, "http://h1:" + std::to_string(i + 1));
+    EXPECT_EQ(place.port, i <= 535 ? 65'000 + i : 1024 + i - 536);
+    note_meeting(state, place);
+  }
+  EXPECT_EQ(meeting_place(state, "a", awex, "http://h1:2000").port, 65'000);
+}
+
+TEST(AwexMeeting, places_that_are_remembered_are_bounded_and_the_oldest_goes) {
+  State state;
+  for (std::size_t i = 0; i <= limits::kMeetingsMax; ++i)
+    note_meeting(state, MeetingPlace{"a", "http://h:1", "h" + std::to_string(i), 29'500});
+  EXPECT_EQ(state.meetings.size(), limits::kMeetingsMax);
+  EXPECT_EQ(state.meetings.front().address, "h1");
 }
 
 TEST_F(AwexTest, what_a_pair_says_of_its_group_outlives_the_process_as_its_settings) {

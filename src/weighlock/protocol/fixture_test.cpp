@@ -292,7 +292,7 @@ void Fixture::connect(int workers, int trainers) {
   event.token = 1;
   event.spec.name = "actor";
   event.spec.save_path = "/shared";
-  if (by_transfer) event.spec.awex.emplace();
+  if (by_transfer) event.spec.awex = awex;
   if (!reconciles) event.spec.policy.pair_lease = Milliseconds(0);
   for (int i = 0; i < workers; ++i) {
     event.spec.workers.push_back(WorkerSpec{url(i), std::nullopt});

@@ -103,6 +103,7 @@ class Fixture : public Ports, public ::testing::Test {
   std::map<std::string, SaveEnded> save_answers;  // by trainer; absent: ok
   std::vector<std::string> silent_trainers;
   std::vector<TriggerSave> saves;
+  AwexSpec awex;
   std::vector<BuildGroup> builds;
   std::optional<Error> build_error;
   bool builds_silent = false;

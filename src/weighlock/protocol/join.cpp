@@ -53,13 +53,6 @@ bool somebody_waits_for(Context& context, const std::string& url) {
   });
 }
 
-// An update of the pair touches engines, or is about to.
-bool is_taken(Context& context, const Pair& pair) {
-  const Update* active = context.find_update(pair.active);
-  if (!active) return false;
-  return active->kind != UpdateKind::update || active->state >= UpdateState::pausing || active->waits_for_locks;
-}
-
 bool is_surveyed(Context& context, const Pair& pair, const std::string& url) {
   const Update* active = context.find_update(pair.active);
   return active && is_in_hand(*active, url);
@@ -72,6 +65,12 @@ Milliseconds back_off(int failures) {
 }
 
 }  // namespace
+
+bool is_taken(Context& context, const Pair& pair) {
+  const Update* active = context.find_update(pair.active);
+  if (!active) return false;
+  return active->kind != UpdateKind::update || active->state >= UpdateState::pausing || active->waits_for_locks;
+}
 
 bool is_dormant(const Pair& pair, Instant now) {
   const Milliseconds given = pair.spec.policy.pair_lease;

@@ -136,6 +136,118 @@ TEST_F(LateTest, list_that_was_written_long_ago_pauses_nobody_before_a_look) {
   }
 }
 
+// --- the end of the process
+
+TEST_F(LateTest, gateway_that_is_told_to_stop_after_it_stood_still_looks_before_it_undoes_its_update) {
+  for (const bool taken : {true, false}) {
+    SCOPED_TRACE(taken);
+    keep_epochs("me", std::make_shared<FakeEpochs>());
+    stopped = false;
+    connect(2);
+    request(1);
+    silence(0, K::load);
+    const UpdateId id = request(2);
+    stand_still(kStoodStill);
+    if (taken) taken_by_another();
+    before = calls();
+    epochs->looks_silent = true;
+    post(Shutdown{});
+    EXPECT_EQ(calls(), before);
+    EXPECT_FALSE(stopped);
+    ASSERT_TRUE(own().look);
+    epochs->looks_silent = false;
+    post(EpochSeen{*own().look, "actor", epochs->highest()});
+    EXPECT_TRUE(stopped);
+    EXPECT_EQ(calls() == before, taken);
+    EXPECT_EQ(update(id).error->code, taken ? ErrorCode::superseded : ErrorCode::shutting_down);
+  }
+}
+
+TEST_F(LateTest, client_that_waits_for_a_look_is_answered_before_a_gateway_stops) {
+  for (const bool taken : {true, false}) {
+    SCOPED_TRACE(taken);
+    keep_epochs("me", std::make_shared<FakeEpochs>());
+    stopped = false;
+    connect(2);
+    request(1);
+    silence(0, K::read_state);
+    silence(1, K::read_state);
+    request(2);
+    epochs->looks_silent = true;
+    stand_still(kStoodStill);
+    if (taken) taken_by_another();
+    ConnectPair again;
+    again.token = 44;
+    again.spec = pair().spec;
+    post(again);
+    ASSERT_EQ(own().parked.size(), 1u);
+    post(Shutdown{});
+    EXPECT_FALSE(stopped);
+    epochs->looks_silent = false;
+    ASSERT_TRUE(own().look);
+    post(EpochSeen{*own().look, "actor", epochs->highest()});
+    advance(1min);
+    EXPECT_TRUE(stopped);
+    EXPECT_EQ(replies.back().token, 44u);
+    EXPECT_EQ(replies.back().error->code, ErrorCode::shutting_down);
+  }
+}
+
+// --- lists
+
+// A heal ends under the label that the worker had before, whatever it did to it.
+TEST_F(LateTest, worker_that_is_healed_is_listed_without_a_label) {
+  connect(2);
+  request(1);
+  script(0, K::load, failed(OutcomeKind::touched, "broken"));
+  silence(0, K::load);
+  Policy everyone;
+  everyone.on_failure = OnFailure::rollback_all;
+  const UpdateId id = request(2, everyone);
+  ASSERT_EQ(update(id).state, UpdateState::restoring);
+  ASSERT_FALSE(epochs->highest().paused.empty());
+  EXPECT_EQ(epochs->highest().paused[0], (HeldWorker{url(0), "start-1", ""}));
+}
+
+TEST_F(LateTest, worker_that_is_verified_at_the_commit_is_listed_with_its_new_label) {
+  connect(2);
+  request(1);
+  silence(0, K::resume);
+  const UpdateId id = request(2);
+  ASSERT_EQ(update(id).state, UpdateState::resuming);
+  ASSERT_FALSE(epochs->highest().paused.empty());
+  EXPECT_EQ(epochs->highest().paused[0], (HeldWorker{url(0), "start-1", "2"}));
+}
+
+// A load under the label that it has can't be told from none.
+TEST_F(LateTest, worker_that_is_loaded_under_the_label_that_it_has_is_listed_without_one) {
+  connect(2);
+  request(1);
+  ConnectPair again;
+  again.token = 9;
+  again.spec = pair().spec;
+  again.new_lineage = true;
+  post(again);
+  silence(0, K::load);
+  const UpdateId id = request(1);
+  ASSERT_EQ(update(id).state, UpdateState::loading);
+  ASSERT_EQ(epochs->highest().paused.size(), 2u);
+  EXPECT_EQ(epochs->highest().paused[0], (HeldWorker{url(0), "start-1", ""}));
+}
+
+TEST_F(LateTest, pair_whose_caller_pauses_lists_nobody) {
+  connect(2);
+  ConnectPair again;
+  again.token = 9;
+  again.spec = pair().spec;
+  again.spec.policy.pause = PauseOwner::caller;
+  post(again);
+  request(1, again.spec.policy);
+  quarantine_by_hand(0);
+  advance(1min);
+  EXPECT_TRUE(epochs->highest().paused.empty());
+}
+
 // --- a start
 
 TEST_F(LateTest, nobody_of_the_running_update_is_ready_while_a_start_waits_for_its_look) {
@@ -181,7 +293,7 @@ TEST_F(LateTest, operators_quarantine_of_a_pair_that_is_nobodys_takes_its_epoch_
   advance(10s);
   EXPECT_TRUE(engine(0).paused);
   EXPECT_EQ(own().epoch, 1);
-  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(0), "start-1"}}));
+  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(0), "start-1", ""}}));
 }
 
 TEST_F(LateTest, operators_quarantine_pauses_where_no_epoch_can_be_kept) {
@@ -189,6 +301,35 @@ TEST_F(LateTest, operators_quarantine_pauses_where_no_epoch_can_be_kept) {
   connect(2);
   quarantine_by_hand(0);
   advance(10s);
+  EXPECT_TRUE(engine(0).paused);
+}
+
+TEST_F(LateTest, worker_that_is_quarantined_between_updates_is_listed_before_it_is_paused) {
+  connect(2);
+  request(1);
+  const int paused = count(0, K::pause);
+  epochs->claims_silent = true;
+  quarantine_by_hand(0);
+  advance(5s);
+  EXPECT_EQ(count(0, K::pause), paused);
+  epochs->claims_silent = false;
+  ASSERT_TRUE(own().claim);
+  epochs->files[1].paused = own().writing;
+  post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{1, std::nullopt, std::nullopt}});
+  advance(5s);
+  EXPECT_TRUE(engine(0).paused);
+  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(0), "start-1", ""}}));
+}
+
+TEST_F(LateTest, storage_that_goes_on_refusing_the_list_keeps_no_worker_out_of_service_for_long) {
+  connect(2);
+  request(1);
+  const int paused = count(0, K::pause);
+  epochs->claim_error = Error{ErrorCode::storage_full, "no space left", nullptr};
+  quarantine_by_hand(0);
+  advance(2s);
+  EXPECT_EQ(count(0, K::pause), paused) << "it is asked again first";
+  advance(1min);
   EXPECT_TRUE(engine(0).paused);
 }
 

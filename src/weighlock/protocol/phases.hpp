@@ -44,6 +44,8 @@ void on_remove(Context& context, const RemovePair& event);
 void on_request(Context& context, const RequestUpdate& event);
 void on_cancel(Context& context, const CancelUpdate& event);
 void on_shutdown(Context& context);
+// The gateway stops: what the update did is undone, unless it is being undone or committed already.
+void stop_update(Context& context, Update& update);
 void abort_queue(Context& context, Pair& pair, const Error& error);
 // The pair is what the event says from now on, and the client is told.
 void apply_spec(Context& context, const ConnectPair& event);
@@ -54,7 +56,7 @@ void pair_is_idle(Context& context, const std::string& pair);
 
 // membership.cpp
 // The worker is listed from now on. With a committed version it may not serve before it holds it.
-void enter_pair(Context& context, const Pair& pair, const WorkerSpec& spec);
+void enter_pair(Context& context, Pair& pair, const WorkerSpec& spec);
 // Leaving workers that hold what may not serve get one heal before they are let go. False: there are none.
 bool start_leave_job(Context& context, const std::string& name, Pair& pair);
 // Forgets the pair's leaving workers. Returns those that could not be brought back: they stay, as ABANDONED, until
@@ -156,6 +158,8 @@ void on_resume_timer(Context& context, Update& update);
 
 // restore.cpp
 void begin_restoring(Context& context, Update& update, Error error);
+// An update of kind `leave` for these workers of the pair, which is idle.
+void start_leave(Context& context, const std::string& pair, const std::vector<std::string>& workers, bool takes_over);
 void begin_leave(Context& context, Update& update);
 void on_leave_surveyed(Context& context, Update& update, Target& target);
 void on_restore_timer(Context& context, Update& update);
@@ -206,6 +210,8 @@ void note_use(Pair& pair, Instant now, bool is_update);
 // What workers are brought to between updates; none while there is nothing that can be trusted.
 std::optional<VersionRef> join_goal(const Pair& pair, const Worker& worker);
 bool is_joining_now(const State& state, const Worker& worker);
+// An update of the pair touches engines, or is about to: what they shall hold afterwards is not decided.
+bool is_taken(Context& context, const Pair& pair);
 // Whether the worker may be brought back now; it was read a moment ago, and nothing runs in it.
 bool may_join(Context& context, const Worker& worker);
 void begin_join(Context& context, Worker& worker, const StateReading& reading);

@@ -49,16 +49,23 @@ void doubt(Context& context, Update& update) {
   }
 }
 
+// A former owner's, and nobody here has asked yet which engine it is.
+bool was_never_asked(Context& context, const Update& update, const Target& target) {
+  return update.takes_over && !context.worker_of(target).dialect;
+}
+
 // It is barriered and read before anything is decided.
 void take_over(Context& context, Update& update) {
   doubt(context, update);
   for (auto& [url, target] : update.targets) {
     if (target.step == Step::done) continue;
-    target.recovered = true;
+    target.recovered = !was_never_asked(context, update, target);
+    if (!target.recovered) continue;
     target.caught_up = update.state == UpdateState::resuming && target.verdict != Verdict::verified;
     assume_resume(context, update, target);
   }
   for (auto& [url, target] : update.targets) {
+    if (target.step != Step::done && !target.recovered) read_worker(context, update, target);
     if (!target.recovered) continue;
     if (context.worker_of(target).dialect) {
       start_barrier(context, update, target);

@@ -79,11 +79,24 @@ void Replay::take(const Record& record, Instant at) {
       return epoch(record);
     case RecordKind::superseded:
       return superseded(record);
-    case RecordKind::group:  // its workers' own intents tell what may run; no group outlives its process
+    case RecordKind::group:
+      return group(record);
     case RecordKind::gateway_stopping:
     case RecordKind::update_rejected:
       return;  // update_ended tells the rest
   }
+}
+
+// Its workers' own intents tell what may run, and no group outlives its process. But the worker at which it met listens
+// on.
+void Replay::group(const Record& record) {
+  const json::value body(record.body);
+  const json::array& workers = list_of(body, "workers");
+  const std::string first(workers.empty() || !workers.front().is_string()
+                              ? std::string_view()
+                              : std::string_view(workers.front().as_string()));
+  note_meeting(state_, MeetingPlace{record.pair, first, std::string(text_of(body, "meets_at")),
+                                    static_cast<int>(number_of(body, "port"))});
 }
 
 State Replay::finish(std::string boot, Instant now) {
@@ -191,6 +204,7 @@ void Replay::pair_connected(const Record& record) {
     worker.url = spec.url;
     worker.pair = record.pair;
     if (spec.dialect) worker.dialect = spec.dialect;
+    take_over_stranger(pair, worker);
   }
 }
 

@@ -46,6 +46,7 @@ class Replay {
   void worker_seen(const Record& record);
   void worker_changed(const Record& record);
   void discard(const Record& record);
+  void group(const Record& record);
   void process_ended();
   void suppose_resumes(const Update& update);
   void begin_call(const Record& intent, CallId call);

@@ -23,10 +23,12 @@ void note_intent(Target& target, OperationKind kind) {
       target.was_paused = false;  // whoever had paused it had continued it: this one is ours to undo
       break;
     case OperationKind::set_label:
+      if (target.step == Step::done) target.step = Step::judged;  // quarantined as it was found, and then healed
       target.label_changed = true;
       break;
     case OperationKind::load:
     case OperationKind::load_empty:
+      if (target.step == Step::done) target.step = Step::judged;
       target.may_have_loaded = target.load_sent && (target.may_have_loaded || target.verdict != Verdict::untouched);
       target.load_sent = true;
       target.verdict = Verdict::unknown;

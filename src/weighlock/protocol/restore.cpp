@@ -65,6 +65,23 @@ void begin_restoring(Context& context, Update& update, Error error) {
   finish_if_done(context, update);
 }
 
+void start_leave(Context& context, const std::string& name, const std::vector<std::string>& workers, bool takes_over) {
+  Pair& pair = context.state().pairs.at(name);
+  Update update;
+  update.number = context.state().next_update++;
+  update.id = fmt::format("{}-{}", context.state().boot, update.number);
+  update.kind = UpdateKind::leave;
+  update.takes_over = takes_over;
+  update.pair = name;
+  update.policy = pair.spec.policy;
+  update.version = pair.committed.value_or(VersionRef{});
+  update.requested_at = context.now();
+  for (const std::string& url : workers) update.targets[url].worker = url;
+  const UpdateId id = update.id;
+  pair.active = id;
+  begin_leave(context, context.state().updates.emplace(id, std::move(update)).first->second);
+}
+
 void begin_leave(Context& context, Update& update) {
   std::set<std::string> workers;
   for (const auto& [url, target] : update.targets) workers.insert(url);

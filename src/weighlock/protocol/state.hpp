@@ -276,10 +276,19 @@ struct TransferGroup {
   std::map<std::string, std::string> incarnations;  // by worker; "" = not read yet
 };
 
+// Where ranks of a group meet. The first worker listens there for as long as it lives: it has no way to leave a group.
+struct MeetingPlace {
+  std::string pair;
+  std::string worker;
+  std::string address;
+  int port = 0;
+};
+
 // A group that is being built, and for whom.
 struct GroupAsk {
   TransferGroup group;
   AwexSpec awex;
+  MeetingPlace place;
   UpdateId update;                     // or:
   std::optional<ConnectPair> connect;  // takes effect when the group stands
 };
@@ -335,6 +344,7 @@ struct State {
   std::map<CallId, std::pair<std::string, std::string>> saves;           // running saves -> pair, trainer
   std::map<std::string, TrainerBusy> busy;                               // trainers whose /save hasn't ended, by URL
   std::map<std::uint64_t, GroupAsk> group_asks;
+  std::deque<MeetingPlace> meetings;                             // newest last, bounded
   std::map<CallId, std::pair<UpdateId, std::string>> transfers;  // running trainers' parts -> update, trainer
   std::map<TimerId, UpdateId> timers;
   std::map<TimerId, std::string> watch_timers;  // worker

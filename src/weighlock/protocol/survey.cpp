@@ -191,8 +191,11 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
   if (outcome.ok() && outcome.reading) {
     if (kind == OperationKind::barrier) worker.earlier.clear();
     // It got the pause that was meant for its predecessor: it is held, whatever becomes of this update.
-    if (observe(context, worker, *outcome.reading) && worker.paused_by_us)
-      context.set_worker(worker, WorkerState::quarantined, worker.cause);
+    if (observe(context, worker, *outcome.reading) && worker.paused_by_us) {
+      const Cause restarted =
+          context.cause(CauseCode::restarted, "a new process answers, and the pause of its predecessor reached it");
+      context.set_worker(worker, WorkerState::quarantined, worker.cause.value_or(restarted));
+    }
     target.reached = worker.earlier.empty();
     target.was_paused = outcome.reading->paused && !worker.paused_by_us;
     target.paused = outcome.reading->paused;

@@ -186,7 +186,10 @@ bool hold_if_hopeless(Context& context, Worker& worker) {
 // It may not serve as it is known, and it was read: it is brought back if it can be, and held otherwise.
 void cure(Context& context, Worker& worker, const StateReading& reading) {
   const Pair& pair = context.state().pairs.at(worker.pair);
-  if (is_whole(pair, worker, reading)) return context.set_worker(worker, WorkerState::ready);
+  if (is_whole(pair, worker, reading)) {
+    if (is_taken(context, pair)) return look_later(context, worker);  // it may lag behind what comes of that
+    return context.set_worker(worker, WorkerState::ready);
+  }
   if (hold_if_suspect(context, worker)) return;
   if (may_join(context, worker)) {
     if (!is_listed(context, worker)) return look_later(context, worker);
