@@ -28,6 +28,7 @@ ReplyToken Clients::token(AskKind kind, std::size_t pair) {
 
 void Clients::connect(std::size_t pair, bool again) {
   protocol::ConnectPair event;
+  views_[pair].connected = true;
   event.token = token(AskKind::connect, pair);
   event.spec = scenario_.pairs[pair];
   event.new_lineage = !again || random_.chance(600);
@@ -40,6 +41,7 @@ void Clients::connect(std::size_t pair, bool again) {
   } else if (event.spec.awex && again && random_.chance(300)) {
     event.spec.awex.reset();  // by files from now on
   }
+  if (again && event.spec.lora && random_.chance(300)) event.spec.lora->keep = random_.between(0, 3);
   if (event.new_lineage) {
     // A trainer that starts again may start at an earlier step.
     views_[pair].version = random_.chance(500) ? 0 : views_[pair].version;
@@ -97,6 +99,7 @@ void Clients::steal(std::size_t pair) {
   if (scenario_.pairs.size() < 2) return;
   const std::size_t other = (pair + 1) % scenario_.pairs.size();
   if (scenario_.pairs[other].lora) return;  // those share their workers
+  if (!views_[other].connected) return;     // it would be taken for the thief's
   protocol::ConnectPair event;
   event.token = token(AskKind::steal, pair);
   event.spec = scenario_.pairs[pair];
@@ -131,6 +134,7 @@ void Clients::continue_all(const std::vector<std::string>& urls) {
 }
 
 void Clients::act(const ClientAction& action) {
+  if (action.kind == ClientActionKind::shutdown && shut_down_) return;
   PairView& view = views_[action.pair];
   const std::string& name = scenario_.pairs[action.pair].name;
   if (action.is_last) {

@@ -55,6 +55,7 @@ class Clients {
  private:
   struct PairView {  // what the clients of one pair remember
     std::int64_t version = 0;
+    bool connected = false;  // once
     std::string last_key;
     std::int64_t last_version = 0;
     protocol::UpdateId last_update;

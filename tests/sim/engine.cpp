@@ -11,10 +11,11 @@ bool only_reads(OperationKind kind) {
          kind == OperationKind::barrier || kind == OperationKind::list_adapters;
 }
 
-Engine::Engine(std::string url, DialectKind kind, const DialectTraits& traits, Random& random, Faults& faults,
-               Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken)
+Engine::Engine(std::string url, DialectKind kind, std::size_t places, const DialectTraits& traits, Random& random,
+               Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken)
     : url_(std::move(url)),
       kind_(kind),
+      places_(places),
       traits_(traits),
       random_(random),
       faults_(faults),
@@ -292,7 +293,11 @@ Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
     return outcome;
   }
   if (faults_.strikes(Fault::reject)) {
-    if (kind_ == DialectKind::sglang) return failed(OutcomeKind::untouched, "no such directory");
+    if (kind_ == DialectKind::sglang) {
+      Outcome refused = failed(OutcomeKind::untouched, "no such directory");
+      if (random_.chance(500)) refused.code = ErrorCode::checkpoint_missing;  // a mount that lags
+      return refused;
+    }
     truth_.poisoned = true;
     return failed(OutcomeKind::touched, "no such directory");
   }
@@ -331,7 +336,7 @@ Outcome Engine::load(const Operation& operation) {
 }
 
 Outcome Engine::load_empty() {
-  if (truth_.stuck) return failed(OutcomeKind::touched, "still of the wrong shape");
+  if (truth_.stuck || faults_.strikes(Fault::tear)) return failed(OutcomeKind::touched, "still of the wrong shape");
   truth_.needs_empty = false;
   truth_.poisoned = false;
   return ok();

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "sim/store.hpp"
 #include "sim/trace.hpp"
@@ -46,9 +47,11 @@ struct EngineTruth {
   bool paused = false;
   bool foreign_paused = false;  // the pause is somebody else's
   std::map<std::string, AdapterTruth> adapters;
-  std::set<std::string> half_unloaded;  // names that must be unloaded before they can be loaded
-  std::int64_t cached = kStartContent;  // whose prefixes are cached; -1: none
-  bool stale = false;                   // it ran with caches of other weights
+  std::set<std::string> half_unloaded;    // names that must be unloaded before they can be loaded
+  std::vector<std::string> loaded_order;  // of `adapters`, oldest first
+  std::set<std::string> dropped;          // names that it dropped by itself and that were not loaded since
+  std::int64_t cached = kStartContent;    // whose prefixes are cached; -1: none
+  bool stale = false;                     // it ran with caches of other weights
 };
 
 bool only_reads(OperationKind kind);
@@ -66,8 +69,9 @@ class Engine {
   using Broken = std::function<void(protocol::CallId call)>;
   using Done = std::function<void(const Engine& engine, const Request& request)>;
 
-  Engine(std::string url, DialectKind kind, const DialectTraits& traits, Random& random, Faults& faults,
-         Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken);
+  // `places`: so many adapters stay loaded, and a load beyond drops the one that was loaded first; 0: all.
+  Engine(std::string url, DialectKind kind, std::size_t places, const DialectTraits& traits, Random& random,
+         Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken);
 
   // What came of a part in a collective.
   enum class Received { nothing, half, all };
@@ -104,6 +108,7 @@ class Engine {
   const EngineTruth& truth() const { return truth_; }
   const std::string& url() const { return url_; }
   DialectKind kind() const { return kind_; }
+  std::size_t places() const { return places_; }
 
  private:
   bool queued(OperationKind kind) const;
@@ -126,12 +131,14 @@ class Engine {
   Outcome probe();
   Outcome pause(const Operation& operation);
   Outcome resume(const Operation& operation);
+  void forget_adapter(const std::string& name);
   Outcome load_adapter(const Operation& operation);
   Outcome unload_adapter(const Operation& operation);
   Outcome list_adapters();
 
   std::string url_;
   DialectKind kind_;
+  std::size_t places_;
   const DialectTraits& traits_;
   Random& random_;
   Faults& faults_;

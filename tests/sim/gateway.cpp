@@ -33,6 +33,7 @@ Gateway::Gateway(std::size_t index, const Around& around)
       invariants_(Witness{scenario_, scheduler_, network_, store_, transfers_, clients_, trace_, coverage_,
                           [this](const std::string& pair) { return epochs_.owner(pair).value_or(index_) == index_; }}),
       death_dice_(scenario_.seed ^ (0x9e3779b97f4a7c15ULL + index)),
+      moment_dice_(scenario_.seed ^ (0xd6e8feb86659fd93ULL + index)),
       driver_(std::make_unique<protocol::Driver>(first_state(), scenario_.dialects, *this)) {
   invariants_.watch(*driver_);
   const bool any_calm = std::find(scenario_.calm.begin(), scenario_.calm.end(), true) != scenario_.calm.end();
@@ -81,6 +82,7 @@ void Gateway::append(std::vector<Record> group, std::function<void()> durable) {
   const bool is_lost = dies && death_dice_.chance(300);
   const auto commit =
       std::find_if(group.begin(), group.end(), [](const Record& record) { return record.kind == RecordKind::commit; });
+  if (commit != group.end() && moment_dice_.chance(15)) act_soon(scenario_.pair_of(commit->pair), 0);
   if (commit != group.end() && faults_.on() && plan_ == nullptr && !scenario_.is_calm(commit->pair) &&
       random_.chance(30))  // in the very moment of the decision
     scheduler_.after(0, [this, pair = scenario_.pair_of(commit->pair)] {
@@ -110,6 +112,25 @@ void Gateway::records_held() {
 void Gateway::stepping(const protocol::State& state, const protocol::Event& event) {
   decided_at_ = now();
   note_pair(coverage_, state, event);
+  for (const auto& [name, pair] : state.pairs) {
+    const bool leaves = !pair.removing.empty() || pair.reconnect || !pair.leaving.empty();
+    const auto active = leaves ? state.updates.find(pair.active) : state.updates.end();
+    if (active == state.updates.end() || active->second.state != protocol::UpdateState::queued) continue;
+    if (moment_dice_.chance(100)) act_soon(scenario_.pair_of(name), moment_dice_.between(0, 100));
+  }
+}
+
+// A client comes in a moment that is short: while a commit is on its way to the disk, while a removal waits.
+void Gateway::act_soon(std::size_t pair, std::int64_t within) {
+  constexpr ClientActionKind kKinds[] = {ClientActionKind::change_worker, ClientActionKind::collect,
+                                         ClientActionKind::reconnect,     ClientActionKind::remove,
+                                         ClientActionKind::request,       ClientActionKind::shutdown};
+  const ClientActionKind kind = moment_dice_.pick(std::vector<ClientActionKind>(std::begin(kKinds), std::end(kKinds)));
+  const bool allowed = faults_.on() && plan_ == nullptr && !scenario_.calm[pair];
+  if (!allowed || (kind == ClientActionKind::shutdown && !scenario_.shuts_down)) return;
+  scheduler_.after(within, [this, kind, pair] {
+    if (!dying_) act(ClientAction{now(), kind, pair});
+  });
 }
 
 void Gateway::on_group_durable(const std::vector<Record>& group, const std::function<void()>& durable, bool dies,

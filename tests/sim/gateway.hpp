@@ -80,6 +80,7 @@ class Gateway final : public protocol::Ports {
   void perform_groups(const protocol::Effect& effect, Mishap mishap);
   // `dies`: only some of its members are asked.
   void run_transfer(const protocol::RunTransfer& run, Mishap mishap, bool dies);
+  void act_soon(std::size_t pair, std::int64_t within);
   void start_timer(const protocol::StartTimer& timer);
   void on_group_durable(const std::vector<protocol::Record>& group, const std::function<void()>& durable, bool dies,
                         int effects);
@@ -120,6 +121,7 @@ class Gateway final : public protocol::Ports {
   Clients clients_;
   Invariants invariants_;
   Random death_dice_;                      // of its own: a run without deaths is what it was before there were any
+  Random moment_dice_;                     // likewise: who comes in moments that are short
   std::vector<protocol::Record> journal_;  // durable
   std::vector<std::size_t> group_ends_;    // in it
   std::vector<protocol::Record> group_on_its_way_;

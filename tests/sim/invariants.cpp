@@ -95,8 +95,7 @@ void Invariants::before_effect(const protocol::Effect& effect) {
   if (const auto* seal = std::get_if<protocol::Seal>(&effect)) check_seal(*seal);
   if (const auto* discard = std::get_if<protocol::Discard>(&effect)) check_discard(*discard);
   if (const auto* ended = std::get_if<protocol::UpdateEnded>(&effect)) check_ended(*ended);
-  if (const auto* fence = std::get_if<protocol::Fence>(&effect); fence != nullptr && lora_of(fence->pair) != nullptr)
-    throw Violation{15, fmt::format("{} is fenced for an adapter", fence->worker)};
+  if (const auto* fence = std::get_if<protocol::Fence>(&effect)) check_fence(*fence);
   if (std::holds_alternative<protocol::Stopped>(effect)) {
     if (!w_.clients.shut_down()) throw Violation{0, "Stopped, and nobody asked for it"};
     stopped_ = true;
@@ -124,6 +123,7 @@ void Invariants::gateway_died(const std::vector<Record>& journal) {
     book.in_flight.clear();
     for (OpenCall& open : book.unresolved) open.connected = false;
   }
+  for (const auto& [id, call] : adapter_calls_) doubt_adapter(call);
   adapter_calls_.clear();  // what still runs of them in an engine is behind the lock that any later one waits for
   ended_.insert(end_records_.begin(), end_records_.end());  // whoever asks finds it ended
   intents_.clear();                                         // no call of the next process rests on one of these
@@ -140,6 +140,7 @@ void Invariants::tail_lost(const std::vector<Record>& journal) {
     book.known = book.loaded_by_us = false;  // it is registered anew with what it holds by now
   }
   for (auto& [call, save] : saves_) save.ended = true;
+  stored_is_known_ = false;
   commit_records_.clear();
   end_records_.clear();
   ended_.clear();
@@ -194,6 +195,7 @@ void Invariants::check_worker(const protocol::Worker& worker) {
 
 void Invariants::check_ready(const protocol::Worker& worker) {
   if (!w_.owns(worker.pair) || worker.taken_over) return;  // another's, or its former owner's until it was read
+  if (worker.pair.empty()) return;  // what its model is, and whether it is paused, is nobody's here
   const Book& book = books_[worker.url];
   for (const OpenCall& earlier : book.unresolved) {
     if (changes_weights(earlier.operation.kind) || earlier.operation.kind == OperationKind::pause) {

@@ -22,6 +22,14 @@
 
 namespace weighlock::sim {
 
+// Checks that a survey leaves out, to see what else there is (`sim --skip`).
+struct SkippedChecks {
+  bool windows = false;    // of adapters, at rest
+  bool unloads = false;    // of adapters that should be served
+  bool retention = false;  // invariant 19
+};
+inline SkippedChecks skipped_checks;
+
 // What the checks may look at.
 struct Witness {
   const Scenario& scenario;
@@ -134,10 +142,20 @@ class Invariants {
   // invariants_adapter.cpp
   const protocol::Pair* lora_of(const std::string& name) const;
   bool is_lora(const protocol::Update& update) const;
+  void check_fence(const protocol::Fence& fence) const;
   void check_adapter_call(const protocol::Call& call);
   void check_adapter_lock(const protocol::Call& call, bool active);
   bool on_adapter_call_ended(const protocol::CallEnded& event);
   void check_adapters(const protocol::Pair& pair);
+  void check_unload(const protocol::Call& call, bool active);
+  void check_served(const protocol::Pair& pair, const std::string& url, const protocol::WorkerAdapters& known) const;
+  // What was asked about the name in this process has no known end, or was refused: it may be taken for anything.
+  void doubt_adapter(const protocol::Call& call);
+  bool is_doubtful(const std::string& url, const std::string& adapter) const;
+  static bool is_certain(const protocol::Pair& pair, const std::string& url, const std::string& adapter);
+  // The committed versions that should stay loaded, newest first.
+  std::vector<protocol::VersionRef> window_of(const protocol::Pair& pair) const;
+  std::string unsettled_adapters(const protocol::Pair& pair) const;
   bool in_hand(const std::string& worker, const std::string& adapter) const;
   void check_adapter_verdict(const protocol::Update& update, const std::string& url, const protocol::Target& target);
   void check_adapter_directory(const std::string& directory) const;
@@ -168,11 +186,23 @@ class Invariants {
   std::string unsettled_clients() const;
   std::string unsettled_last(protocol::ReplyToken token) const;
   std::string unsettled_directories() const;
+  // invariants_retention.cpp
+  void note_stored(const protocol::Record& record);
+  bool is_leased(const protocol::Pair& pair, const std::string& directory) const;
+  std::string unsettled_versions() const;
 
   Witness w_;
   const protocol::Driver* driver_ = nullptr;
   std::map<std::string, Book> books_;
-  std::map<protocol::CallId, protocol::Call> adapter_calls_;  // open
+  std::map<protocol::CallId, protocol::Call> adapter_calls_;                   // open
+  std::map<std::pair<std::string, std::string>, std::string> adapter_doubts_;  // (worker, adapter) -> incarnation
+  struct Sealed {
+    std::string directory;
+    protocol::UpdateId update;
+    bool committed = false;
+  };
+  std::map<std::string, std::vector<Sealed>> stored_;  // by pair, as recorded: ours, in order, and not discarded
+  bool stored_is_known_ = true;                        // false: records of it were lost
   std::map<protocol::CallId, std::string> call_worker_;
   std::map<std::string, PairBook> pairs_;
   std::map<protocol::UpdateId, protocol::VersionRef> commits_of_;  // durable

@@ -245,7 +245,7 @@ void Invariants::check_owner(const protocol::Call& call) {
 void Invariants::on_cancel(CallId call) {
   const auto it = call_worker_.find(call);
   if (it == call_worker_.end()) throw Violation{0, fmt::format("cancel of call {}, which was never sent", call)};
-  if (adapter_calls_.erase(call) > 0) return;
+  if (const auto node = adapter_calls_.extract(call); !node.empty()) return doubt_adapter(node.mapped());
   Book& book = books_[it->second];
   for (OpenCall& earlier : book.unresolved) {
     if (earlier.call == call) earlier.connected = false;
@@ -349,6 +349,7 @@ void Invariants::check_discard(const protocol::Discard& discard) {
 
 void Invariants::on_durable(const std::vector<Record>& group) {
   for (const Record& record : group) {
+    note_stored(record);
     switch (record.kind) {
       case RecordKind::intent: {
         const json::value* operation = record.body.if_contains("operation");

@@ -242,7 +242,12 @@ std::string Invariants::unsettled() const {
     if (!w_.scenario.calm[p]) continue;
     if (std::string why = unsettled_calm(w_.scenario.pairs[p].name); !why.empty()) return why;
   }
-  return stopped_ ? "" : unsettled_directories();
+  for (const auto& [name, pair] : state().pairs) {
+    if (std::string why = unsettled_adapters(pair); !why.empty()) return why;
+  }
+  if (stopped_) return "";
+  if (std::string why = unsettled_directories(); !why.empty()) return why;
+  return unsettled_versions();
 }
 
 }  // namespace weighlock::sim

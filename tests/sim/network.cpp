@@ -25,8 +25,8 @@ Network::Network(const Scenario& scenario, Random& random, Faults& faults, Fault
     by_url_[spec.url] = engines_.size();
     faults_.push_back(scenario.is_calm(spec.url) ? &no_faults : &faults);
     engines_.emplace_back(
-        spec.url, spec.kind, scenario.dialects.of(spec.kind), random, *faults_.back(), scheduler, store, trace,
-        [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
+        spec.url, spec.kind, spec.adapter_places, scenario.dialects.of(spec.kind), random, *faults_.back(), scheduler,
+        store, trace, [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
         [this](CallId call) { broken(call); });
   }
   last_answered_.resize(engines_.size());

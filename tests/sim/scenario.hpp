@@ -49,6 +49,7 @@ struct Stop {
 struct EngineSpec {
   std::string url;
   DialectKind kind = DialectKind::sglang;
+  std::size_t adapter_places = 0;  // 0: all that are loaded stay
 };
 
 struct Scenario {

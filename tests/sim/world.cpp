@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/dump.hpp"
 #include "sim/violation.hpp"
 
 namespace weighlock::sim {
@@ -143,6 +144,10 @@ void World::tell_scenario() const {
   }
 }
 
+void World::tell_states(std::FILE* story) const {
+  for (const std::unique_ptr<Gateway>& gateway : gateways_) fmt::print(story, "{}", dump(gateway->state()));
+}
+
 std::string World::unsettled() const {
   if (scheduler_.now() < scenario_.last_at && !gateways_[0]->stopped()) return "clients have something left to ask";
   for (const std::unique_ptr<Gateway>& gateway : gateways_) {
@@ -178,7 +183,7 @@ void World::run() {
     scheduler_.run_one();
     look_at_engines();
     for (const std::unique_ptr<Gateway>& gateway : gateways_) gateway->check();
-    if (scheduler_.steps() > kStepsMax) throw Violation{16, "the run doesn't come to rest: too many events"};
+    if (scheduler_.steps() > kStepsMax) throw Violation{16, "the run doesn't come to rest: " + why};
     if (faults_.on()) continue;
     why = unsettled();
     if (why.empty()) break;

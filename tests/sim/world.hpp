@@ -62,6 +62,8 @@ class World {
   std::uint64_t steps() const { return scheduler_.steps(); }
   // Of the kinds and times of all events and effects so far: equal for two runs of one seed.
   std::uint64_t fingerprint() const;
+  // What each gateway knows, as text.
+  void tell_states(std::FILE* story) const;
   // Whether the run came to the place that the plan names.
   bool plan_reached() const { return gateways_[0]->plan_reached(); }
 

@@ -313,7 +313,8 @@ void pair_is_idle(Context& context, const std::string& name) {
     context.state().pairs[name].reconnect.reset();
   }
   if (!apply_changes(context, name)) return;
-  if (!pair.active.empty() || pair.queue.empty() || context.state().stopping) return;
+  if (!pair.active.empty() || context.state().stopping) return;
+  if (pair.queue.empty()) return collect_unleased(context, name);
   const UpdateId next = pair.queue.front();
   pair.queue.pop_front();
   pair.active = next;

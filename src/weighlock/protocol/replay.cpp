@@ -40,9 +40,9 @@ void Replay::take(const Record& record, Instant at) {
     case RecordKind::targets:
       return targets(record, at);
     case RecordKind::intent:
-      return about_adapters(record) ? void() : intent(record);
+      return about_adapters(record, at) ? void() : intent(record);
     case RecordKind::outcome:
-      return about_adapters(record) ? void() : outcome(record, at);
+      return about_adapters(record, at) ? void() : outcome(record, at);
     case RecordKind::verdict:
       return verdicts(record, at);
     case RecordKind::commit:
@@ -396,6 +396,7 @@ void Replay::discard(const Record& record) {
   std::erase_if(pair->stored, [&](const StoredVersion& stored) { return stored.version.directory == directory; });
   const std::string_view save_path = text_of(body, "save_path");
   if (!save_path.empty()) note_doomed(*pair, {std::string(directory), std::string(save_path), record.update});
+  forget_in_window(*pair, std::string(directory));
 }
 
 void Replay::sealed(const Record& record) {
