@@ -1,10 +1,10 @@
-# weighlock_module(NAME DEPS a b ... LIBS x::y ...)
+# weighlock_module(NAME [SHARDS n] DEPS a b ... LIBS x::y ...)
 #
 # One static library per folder of src/weighlock: every *.cpp that is not a *_test.cpp. DEPS are the modules whose headers
 # it may include (tools/tidy.py reads this line and fails on an include that is not declared); LIBS are outside libraries.
-# Every *_test.cpp goes into one test program, NAME_test.
+# Every *_test.cpp goes into one test program, NAME_test; with SHARDS ctest runs it n times, each time another part of it.
 function(weighlock_module NAME)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "DEPS;LIBS;TEST_DEPS" ${ARGN})
   file(GLOB_RECURSE SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   set(TESTS ${SOURCES})
   list(FILTER SOURCES EXCLUDE REGEX "_test\\.cpp$")
@@ -21,7 +21,16 @@ function(weighlock_module NAME)
     list(TRANSFORM ARG_TEST_DEPS PREPEND weighlock_ OUTPUT_VARIABLE TEST_DEP_TARGETS)
     add_executable(${NAME}_test ${TESTS})
     target_link_libraries(${NAME}_test PRIVATE weighlock_${NAME} ${TEST_DEP_TARGETS} GTest::gtest GTest::gtest_main)
-    add_test(NAME ${NAME}_test COMMAND ${NAME}_test)
-    set_tests_properties(${NAME}_test PROPERTIES TIMEOUT 120 LABELS unit)
+    if(NOT ARG_SHARDS)
+      add_test(NAME ${NAME}_test COMMAND ${NAME}_test)
+      set_tests_properties(${NAME}_test PROPERTIES TIMEOUT 120 LABELS unit)
+      return()
+    endif()
+    math(EXPR LAST "${ARG_SHARDS} - 1")
+    foreach(SHARD RANGE ${LAST})
+      add_test(NAME ${NAME}_test_${SHARD} COMMAND ${NAME}_test)
+      set_tests_properties(${NAME}_test_${SHARD} PROPERTIES TIMEOUT 120 LABELS unit
+                           ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${SHARD}")
+    endforeach()
   endif()
 endfunction()

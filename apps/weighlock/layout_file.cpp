@@ -2,11 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
-
+#include "plan_files.hpp"
 #include "weighlock/core/json.hpp"
 
 namespace weighlock::cli {
@@ -164,12 +160,9 @@ Result<Side> parse_layout(std::string_view text, const std::string& path, const 
 }
 
 Result<Side> read_layout_file(const std::string& path, const std::string& side) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    return bad(fmt::format("{}: it can't be read: {}", path, errno != 0 ? std::strerror(errno) : "it is empty"));
-  return parse_layout(text.view(), path, side);
+  const Result<std::string> text = read_whole_file(path);
+  if (!text) return text.error();
+  return parse_layout(*text, path, side);
 }
 
 }  // namespace weighlock::cli

@@ -241,15 +241,19 @@ Parsed parse_journal(const Call& call) {
 }
 
 Parsed parse_plan(const Call& call) {
-  CommandParser parser("plan",
-                       "Plan a direct transfer, prove that it writes every element once, and print bytes per rank, "
-                       "balance and the lower bound. Each file is one side: ranks, tensors, shards. 2: no plan is "
-                       "possible, and why.",
-                       "weighlock plan train.json infer.json");
+  CommandParser parser(
+      "plan",
+      "Plan a direct transfer, prove that it writes every element once, and print bytes per rank, "
+      "balance and the lower bound. Each file is one side: ranks, tensors, shards. Or two directories of "
+      "what AWEX workers report, a file for each rank and each engine: then it is their plan. 2: no "
+      "plan is possible, and why.",
+      "weighlock plan train.json infer.json");
   PlanArguments plan;
   CLI::App& app = parser.app();
-  app.add_option("train", plan.train, "what the training ranks hold")->type_name("TRAIN.json");
-  app.add_option("infer", plan.infer, "what the inference ranks want")->type_name("INFER.json");
+  app.add_option("train", plan.train, "what the training ranks hold, or a directory of reports")
+      ->type_name("TRAIN.json");
+  app.add_option("infer", plan.infer, "what the inference ranks want, or a directory of reports")
+      ->type_name("INFER.json");
   app.add_flag("--one-copy-per-host", plan.one_copy_per_host,
                "send what ranks of a host hold alike once, and pass it on there; needs the hosts");
   app.add_flag("--allow-unused", plan.allow_unused, "leave out tensors that only the training side has");

@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <ostream>
+#include <utility>
 
 #include "layout_file.hpp"
+#include "plan_files.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
+#include "weighlock/awex/sides.hpp"
 #include "weighlock/reshard/plan.hpp"
 #include "weighlock/reshard/prove.hpp"
 #include "weighlock/reshard/statistics.hpp"
@@ -17,6 +20,14 @@ using reshard::Plan;
 using reshard::Side;
 using reshard::Statistics;
 
+struct Transfer {
+  Side train;
+  Side infer;
+  Plan plan;
+  std::size_t moved = 0;  // reported parts whose offset was wrong
+  bool by_workers = false;
+};
+
 std::string bytes(std::uint64_t count) {
   return bytes_text(static_cast<std::int64_t>(count));
 }
@@ -27,9 +38,12 @@ json::array numbers(const std::vector<std::uint64_t>& values) {
   return out;
 }
 
-json::object as_json(const Side& infer, const Plan& plan, const Statistics& found) {
+json::object as_json(const Transfer& transfer, const Statistics& found) {
+  const Plan& plan = transfer.plan;
   json::object out{{"ok", true}, {"digest", plan.digest}};
-  out["tensors"] = infer.tensors().size();
+  out["planned_by"] = transfer.by_workers ? "awex" : "weighlock";
+  if (transfer.by_workers) out["repaired_offsets"] = transfer.moved;
+  out["tensors"] = transfer.infer.tensors().size();
   out["operations"] = found.operations;
   out["needed_bytes"] = found.needed;
   out["sent_bytes"] = found.total_sent;
@@ -47,9 +61,15 @@ json::object as_json(const Side& infer, const Plan& plan, const Statistics& foun
   return out;
 }
 
-std::string as_text(const Side& train, const Side& infer, const Plan& plan, const Statistics& found) {
+std::string as_text(const Transfer& transfer, const Statistics& found) {
+  const auto& [train, infer, plan, moved, by_workers] = transfer;
   std::string text =
       fmt::format("plan {}: proved, every element is written once and from where it belongs\n", plan.digest);
+  if (by_workers)
+    text += fmt::format(
+        "  it is what AWEX workers do with the metadata that a gateway serves them; {} reported offsets "
+        "were put right\n",
+        moved);
   text += fmt::format("  {} tensors, {} -> {} ranks, {} operations\n", infer.tensors().size(), train.ranks(),
                       infer.ranks(), found.operations);
   text += fmt::format("  sent {} of {} needed, redundancy {:.2f}", bytes(found.total_sent + found.total_fanned_out),
@@ -67,25 +87,52 @@ std::string as_text(const Side& train, const Side& infer, const Plan& plan, cons
   return text + table({"RANK", "SENT (TRAIN)", "RECEIVED (INFER)", "PASSED ON (INFER)"}, rows);
 }
 
-}  // namespace
-
-int run_plan(const PlanArguments& arguments, Terminal& terminal) {
-  const Result<Side> train = read_layout_file(arguments.train, "train");
-  if (!train) return report(terminal, train.error(), arguments.json);
-  const Result<Side> infer = read_layout_file(arguments.infer, "infer");
-  if (!infer) return report(terminal, infer.error(), arguments.json);
+Result<Transfer> plan_layouts(const PlanArguments& arguments) {
+  Result<Side> train = read_layout_file(arguments.train, "train");
+  if (!train) return std::move(train).error();
+  Result<Side> infer = read_layout_file(arguments.infer, "infer");
+  if (!infer) return std::move(infer).error();
   reshard::PlanOptions options;
   options.one_copy_per_host = arguments.one_copy_per_host;
   options.unused_sources_allowed = arguments.allow_unused;
-  const Result<Plan> plan = reshard::make_plan(*train, *infer, options);
-  if (!plan) return report(terminal, plan.error(), arguments.json);
-  if (const Status proved = reshard::prove(*train, *infer, *plan); !proved)
+  Result<Plan> plan = reshard::make_plan(*train, *infer, options);
+  if (!plan) return std::move(plan).error();
+  return Transfer{std::move(*train), std::move(*infer), std::move(*plan)};
+}
+
+// AWEX workers plan for themselves: theirs is predicted, and ours tells how good any could be.
+Result<Transfer> plan_reports(const PlanArguments& arguments) {
+  if (arguments.one_copy_per_host || arguments.allow_unused)
+    return Error{ErrorCode::invalid_argument,
+                 "--one-copy-per-host and --allow-unused are for layouts: AWEX workers can do neither"};
+  const Result<AwexReports> read = read_awex_reports(arguments.train, arguments.infer);
+  if (!read) return read.error();
+  const Result<awex::Repaired> repaired = awex::repair(read->train, read->infer, read->topology);
+  if (!repaired) return repaired.error();
+  Result<awex::Sides> sides = awex::sides_of(read->train, read->infer, read->topology);
+  if (!sides) return std::move(sides).error();
+  Result<Plan> theirs = awex::as_reshard(*repaired, awex::predict(*repaired), *sides);
+  if (!theirs) return std::move(theirs).error();
+  const Result<Plan> ours = reshard::make_plan(sides->train, sides->infer);
+  if (!ours) return ours.error();
+  theirs->lower_bound_bytes = ours->lower_bound_bytes;
+  theirs->capable_senders = ours->capable_senders;
+  return Transfer{std::move(sides->train), std::move(sides->infer), std::move(*theirs), repaired->moved, true};
+}
+
+}  // namespace
+
+int run_plan(const PlanArguments& arguments, Terminal& terminal) {
+  const bool of_reports = is_directory(arguments.train) || is_directory(arguments.infer);
+  const Result<Transfer> transfer = of_reports ? plan_reports(arguments) : plan_layouts(arguments);
+  if (!transfer) return report(terminal, transfer.error(), arguments.json);
+  if (const Status proved = reshard::prove(transfer->train, transfer->infer, transfer->plan); !proved)
     return report(terminal, proved.error(), arguments.json);
-  const Statistics found = reshard::statistics(*train, *infer, *plan);
+  const Statistics found = reshard::statistics(transfer->train, transfer->infer, transfer->plan);
   if (arguments.json) {
-    print_json(terminal, as_json(*infer, *plan, found));
+    print_json(terminal, as_json(*transfer, found));
   } else {
-    terminal.out << as_text(*train, *infer, *plan, found);
+    terminal.out << as_text(*transfer, found);
   }
   return 0;
 }

@@ -1,10 +1,12 @@
 // `weighlock plan` on real files.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "run.hpp"
+#include "weighlock/awex/report_fixture.hpp"
 #include "weighlock/io/temporary_directory.hpp"
 
 namespace weighlock::cli {
@@ -88,9 +90,69 @@ TEST_F(PlanCommand, bad_files_are_2_with_file_and_member) {
     EXPECT_EQ(plan(text, kInfer), 2) << text;
     EXPECT_NE(err_.str().find(says), std::string::npos) << err_.str();
   }
-  EXPECT_EQ(run({"plan", file("none.json"), file("infer.json")}), 2);
-  EXPECT_NE(err_.str().find("No such file"), std::string::npos) << err_.str();
+  EXPECT_EQ(run({"plan", file("none.json"), file("infer.json")}), 3);  // not_found
+  EXPECT_NE(err_.str().find("none.json': No such file"), std::string::npos) << err_.str();
   EXPECT_EQ(run({"plan", file("train.json")}), 2);
+}
+
+// Reports of AWEX workers, a file for each.
+class PlanOfReports : public PlanCommand {
+ protected:
+  using Told = awex::Told;
+  void SetUp() override {
+    std::filesystem::create_directory(file("train"));
+    std::filesystem::create_directory(file("infer"));
+  }
+  void write(awex::Side side, const std::string& name, const std::vector<Told>& told) {
+    std::ofstream(file((side == awex::Side::train ? "train/" : "infer/") + name)) << awex::body(side, told);
+  }
+  int plan_reports(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"plan", file("train"), file("infer")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+};
+
+TEST_F(PlanOfReports, is_that_of_the_workers_with_uneven_offsets_put_right_and_ranks_in_the_order_of_numbers) {
+  for (int rank = 0; rank < 11; ++rank)  // ten before two, if names were compared as text
+    write(awex::Side::train, fmt::format("rank-{}.json", rank), {awex::fsdp_of("w", {25, 4}, rank, 11)});
+  for (int engine = 0; engine < 2; ++engine)
+    write(awex::Side::infer, fmt::format("{}.json", engine),
+          {awex::split_of("w", {25, 4}, 1, 0, 2), awex::split_of("w", {25, 4}, 1, 1, 2)});
+  std::ofstream(file("train/notes.txt")) << "not a report";
+  ASSERT_EQ(plan_reports(), 0) << err_.str();
+  EXPECT_NE(out_.str().find("it is what AWEX workers do"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("1 tensors, 11 -> 4 ranks"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("sent 400 B of 400 B needed, redundancy 1.00"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("1.000 x the lower bound 48 B"), std::string::npos) << out_.str();
+  ASSERT_EQ(plan_reports({"--json"}), 0) << err_.str();
+  const Result<json::value> told = parse_json(out_.str(), "out");
+  ASSERT_TRUE(told) << out_.str();
+  EXPECT_EQ(find_string(*told, "planned_by"), "awex");
+  EXPECT_GT(*find_int(*told, "repaired_offsets"), 0);
+  EXPECT_EQ(find_int(*told, "busiest_sender_bytes"), 48);
+}
+
+TEST_F(PlanOfReports, what_awex_cannot_transfer_is_2_with_tensor_and_file) {
+  write(awex::Side::train, "0.json", {awex::whole_of("w", {4}, 0, 1)});
+  EXPECT_EQ(plan_reports(), 2);
+  EXPECT_NE(err_.str().find("infer: no file ends in .json"), std::string::npos) << err_.str();
+  write(awex::Side::infer, "0.json", {awex::whole_of("w", {5}, 0, 1)});
+  EXPECT_EQ(plan_reports(), 2);
+  EXPECT_NE(err_.str().find("tensor 'w'"), std::string::npos) << err_.str();
+  std::ofstream(file("infer/0.json")) << R"({"status":"ok","meta":[{]})";
+  EXPECT_NE(plan_reports(), 0);
+  EXPECT_NE(err_.str().find("infer/0.json"), std::string::npos) << err_.str();
+  EXPECT_EQ(plan_reports({"--allow-unused"}), 2);
+  EXPECT_NE(err_.str().find("are for layouts"), std::string::npos) << err_.str();
+  EXPECT_EQ(run({"plan", file("train"), file("infer/0.json")}), 2);
+  EXPECT_NE(err_.str().find("give two layouts, or two directories"), std::string::npos) << err_.str();
+}
+
+TEST_F(PlanCommand, a_file_that_is_none_is_named) {
+  std::ofstream(file("infer.json")) << kInfer;
+  EXPECT_NE(run({"plan", "/dev/zero", file("infer.json")}), 0);
+  EXPECT_NE(err_.str().find("/dev/zero"), std::string::npos) << err_.str();
 }
 
 }  // namespace

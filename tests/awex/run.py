@@ -11,11 +11,8 @@ Exit code 0 if all passed, 1 if not, 2 for wrong arguments.
 """
 import argparse
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -25,7 +22,7 @@ from colocated import Colocated  # noqa: E402
 from faults import Faults  # noqa: E402
 from fleet import Fleet  # noqa: E402
 from gateway import Gateway  # noqa: E402
-from steps import Steps  # noqa: E402
+from steps import Steps, run_in_folder  # noqa: E402
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -108,19 +105,7 @@ def run_all(args: argparse.Namespace, folder: str, steps: Steps) -> None:
 
 def main(argv: list[str]) -> int:
     args = parse(argv)
-    # A run that is cancelled leaves no worker behind: SIGTERM takes the way of an exception.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    folder = os.path.abspath(args.logs) if args.logs else tempfile.mkdtemp(prefix="weighlock-awex-")
-    os.makedirs(folder, exist_ok=True)
-    steps = Steps()
-    run_all(args, folder, steps)
-    steps.print_table()
-    if steps.failed():
-        print(f"failed: {', '.join(steps.failed())}; logs are in {folder}")
-        return 1
-    if not args.logs:
-        shutil.rmtree(folder)
-    return 0
+    return run_in_folder("awex", args.logs, lambda folder, steps: run_all(args, folder, steps))
 
 
 if __name__ == "__main__":

@@ -13,11 +13,8 @@ seconds, and a table at the end. Exit code 0 if all passed, 1 if not, 2 for wron
 """
 import argparse
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -29,7 +26,7 @@ import make_models  # noqa: E402
 from gateway import Gateway  # noqa: E402
 from lora_scenario import VERSIONS, LoraScenario  # noqa: E402
 from scenario import Scenario  # noqa: E402
-from steps import Steps  # noqa: E402
+from steps import run_in_folder  # noqa: E402
 from trainers import Ranks  # noqa: E402
 
 # What the end-to-end scenario and the harmless contract tests load; all others are made for nightly runs only.
@@ -253,19 +250,7 @@ def install():
 
 def main(argv):
     args = parse(argv)
-    # A check that is cancelled leaves no engine behind: SIGTERM takes the way of an exception.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    folder = os.path.abspath(args.logs) if args.logs else tempfile.mkdtemp(prefix="weighlock-real-")
-    os.makedirs(folder, exist_ok=True)
-    steps = Steps()
-    run_all(args, folder, steps)
-    steps.print_table()
-    if steps.failed():
-        print(f"failed: {', '.join(steps.failed())}; logs are in {folder}")
-        return 1
-    if not args.logs:
-        shutil.rmtree(folder)
-    return 0
+    return run_in_folder("real", args.logs, lambda folder, steps: run_all(args, folder, steps))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
 """Runs steps one after another, prints each with its seconds, and remembers which failed."""
+import os
+import shutil
+import signal
 import sys
+import tempfile
 import time
 import traceback
 
@@ -38,3 +42,21 @@ class Steps:
             print(f"{name[:72]:72} {seconds:10.1f}{'  FAILED: ' + error[:160] if error else ''}", file=self.out)
         total = sum(seconds for _, seconds, _ in self.done)
         print(f"{'all':72} {total:10.1f}", file=self.out, flush=True)
+
+
+def run_in_folder(name, logs, run):
+    """A whole run: `run(folder, steps)` with its logs in `logs`, or in a temporary folder that is kept on failure.
+    Gives the exit code."""
+    # A run that is cancelled leaves nobody behind: SIGTERM takes the way of an exception.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    folder = os.path.abspath(logs) if logs else tempfile.mkdtemp(prefix=f"weighlock-{name}-")
+    os.makedirs(folder, exist_ok=True)
+    steps = Steps()
+    run(folder, steps)
+    steps.print_table()
+    if steps.failed():
+        print(f"failed: {', '.join(steps.failed())}; logs are in {folder}")
+        return 1
+    if not logs:
+        shutil.rmtree(folder)
+    return 0

@@ -61,6 +61,11 @@ Result<ClaimedEpoch> Epochs::claim_now(std::size_t gateway, const protocol::Clai
   }
   out.epoch = mine.number;
   files.by_number[mine.number] = mine;
+  if (trace_.on()) {
+    std::string list;
+    for (const protocol::HeldWorker& held : mine.paused) list += fmt::format(" {} '{}'", held.url, held.label);
+    trace_.line("{}: gateway {} lists{}", effect.pair, gateway, list);
+  }
   if (files.owner != gateway) {
     trace_.line("{} is gateway {}'s: epoch {}", effect.pair, gateway, mine.number);
     files.owner = gateway;

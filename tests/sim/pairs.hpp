@@ -20,8 +20,10 @@ namespace weighlock::sim {
 void note_pair(Coverage& coverage, const protocol::State& state, const protocol::Event& event);
 
 // `table`: a file with a line for each set of pairs that can't be reached: KIND ROW[,ROW] COLUMN[,COLUMN] : reason.
-// `*` stands for all. False, and told on stdout: a listed pair that was reached, a line that names none, or (with
-// `all_reached`) a pair that is neither listed nor reached.
-bool check_pairs(const Coverage& coverage, const std::string& table, bool all_reached);
+// `*` stands for all. A line that begins with `with-epochs` or `without-epochs` holds for such runs only. False, and
+// told on stdout: a listed pair that was reached, a line that names none, or (as `missing` says) a pair that is neither
+// listed nor reached.
+enum class MissingPairs { ignored, told, fail };
+bool check_pairs(const Coverage& coverage, const std::string& table, MissingPairs missing, bool keeps_epochs);
 
 }  // namespace weighlock::sim

@@ -125,9 +125,13 @@ void Store::digest(std::size_t gateway, const protocol::ComputeDigest& effect) {
   });
 }
 
-void Store::discard(const protocol::Discard& effect) {
-  const auto it = directories_.find(effect.directory);
-  if (it != directories_.end() && it->second.ours) it->second.discarded = true;
+void Store::discard(std::size_t gateway, const protocol::Discard& effect) {
+  constexpr std::int64_t kTakes = 20;
+  job(gateway, kTakes, [this, gateway, directory = effect.directory] {
+    const auto it = directories_.find(directory);
+    if (it != directories_.end() && it->second.ours) it->second.discarded = true;
+    post_(gateway, protocol::Discarded{directory, std::nullopt});
+  });
 }
 
 const Directory* Store::find(const std::string& path) const {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +13,7 @@
 #include "weighlock/awex/gather.hpp"
 #include "weighlock/awex/parts.hpp"
 #include "weighlock/core/words.hpp"
+#include "weighlock/reshard/digest.hpp"
 
 namespace weighlock::awex {
 namespace {
@@ -62,6 +65,34 @@ Status add(reshard::Side& side, std::string_view name, Dtype dtype, const Extent
   return {};
 }
 
+// Where each rank's part of each tensor is among a side's shards. AWEX workers hold one part of a tensor each.
+class Places {
+ public:
+  explicit Places(const reshard::Side& side) : ranks_(side.ranks()) {
+    at_.resize(side.tensors().size() * ranks_, reshard::kNone);
+    for (reshard::ShardId i = 0; i < side.shards().size(); ++i) at_[place(side.shards()[i])] = i;
+  }
+  reshard::ShardId find(reshard::TensorId tensor, reshard::Rank rank) const {
+    return rank < ranks_ ? at_[std::size_t{tensor} * ranks_ + rank] : reshard::kNone;
+  }
+
+ private:
+  std::size_t place(const reshard::Shard& shard) const { return std::size_t{shard.tensor} * ranks_ + shard.rank; }
+
+  std::size_t ranks_;
+  std::vector<reshard::ShardId> at_;
+};
+
+// Of each tensor, its place in the order of names.
+std::vector<std::uint32_t> places_by_name(const reshard::Side& side) {
+  std::vector<std::uint32_t> order(side.tensors().size()), place(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return side.tensors()[a].name < side.tensors()[b].name; });
+  for (std::uint32_t i = 0; i < order.size(); ++i) place[order[i]] = i;
+  return place;
+}
+
 }  // namespace
 
 Result<Sides> sides_of(const std::vector<Report>& train, const std::vector<Report>& infer, const Topology& topology) {
@@ -88,6 +119,27 @@ Result<Sides> sides_of(const std::vector<Report>& train, const std::vector<Repor
     if (!added) return added.error();
   }
   return sides;
+}
+
+Result<reshard::Plan> as_reshard(const Repaired& repaired, const Plan& plan, const Sides& sides) {
+  const Places sources(sides.train), targets(sides.infer);
+  reshard::Plan made;
+  for (const Operation& op : plan.operations) {
+    const std::string& name = repaired.train.tensors[op.tensor].name;
+    const auto source = sides.train.find(name), target = sides.infer.find(name);
+    const reshard::ShardId from =
+        source ? sources.find(*source, op.send_rank - repaired.topology.infer_ranks()) : reshard::kNone;
+    const reshard::ShardId to = target ? targets.find(*target, op.recv_rank) : reshard::kNone;
+    if (from == reshard::kNone || to == reshard::kNone)
+      return Error{ErrorCode::internal, fmt::format("the AWEX plan sends tensor '{}' from rank {} to rank {} of the "
+                                                    "transfer, and one of them has no part of it",
+                                                    printable(name), op.send_rank, op.recv_rank)};
+    made.add(sides.train, sides.infer, reshard::Stage::transfer, from, to,
+             reshard::box_at(numbers(op.part.offset), numbers(op.part.shape)));
+  }
+  made.arrange(places_by_name(sides.infer), sides.infer.ranks());
+  made.digest = reshard::digest_of(sides.train, sides.infer, made);
+  return made;
 }
 
 }  // namespace weighlock::awex

@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <map>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -16,37 +13,6 @@
 
 namespace weighlock::awex {
 namespace {
-
-using Places = std::map<std::pair<std::string, std::uint32_t>, reshard::ShardId>;
-
-// By tensor and rank; a rank has one part of a tensor.
-Places places_of(const reshard::Side& side) {
-  Places places;
-  for (reshard::ShardId i = 0; i < side.shards().size(); ++i)
-    places[{side.tensors()[side.shards()[i].tensor].name, side.shards()[i].rank}] = i;
-  return places;
-}
-
-reshard::Plan as_reshard(const Repaired& repaired, const Plan& plan, const Sides& sides) {
-  const Places sources = places_of(sides.train), targets = places_of(sides.infer);
-  reshard::Plan made;
-  for (const Operation& op : plan.operations) {
-    const std::string& name = repaired.train.tensors[op.tensor].name;
-    const std::span<const std::uint64_t> offset(op.part.offset.begin(), op.part.offset.size());
-    const std::span<const std::uint64_t> shape(op.part.shape.begin(), op.part.shape.size());
-    made.add(sides.train, sides.infer, reshard::Stage::transfer,
-             sources.at({name, op.send_rank - repaired.topology.infer_ranks()}), targets.at({name, op.recv_rank}),
-             reshard::box_at(offset, shape));
-  }
-  std::vector<std::uint32_t> order(sides.infer.tensors().size()), place(order.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return sides.infer.tensors()[a].name < sides.infer.tensors()[b].name;
-  });
-  for (std::uint32_t i = 0; i < order.size(); ++i) place[order[i]] = i;
-  made.arrange(place, sides.infer.ranks());
-  return made;
-}
 
 TEST(Sides, the_plan_of_awexs_workers_passes_the_planners_own_proof) {
   for (const RecordedPlan& recorded : kRecordedPlans) {
@@ -60,10 +26,16 @@ TEST(Sides, the_plan_of_awexs_workers_passes_the_planners_own_proof) {
     const Result<Sides> sides = sides_of(*train, *infer, topology);
     ASSERT_TRUE(sides) << sides.error().text();
     Plan plan = predict(*repaired);
-    const Status proven = reshard::prove(sides->train, sides->infer, as_reshard(*repaired, plan, *sides));
+    const Result<reshard::Plan> same = as_reshard(*repaired, plan, *sides);
+    ASSERT_TRUE(same) << same.error().text();
+    const Status proven = reshard::prove(sides->train, sides->infer, *same);
     EXPECT_TRUE(proven) << recorded.name << ": " << proven.error().text();
+    EXPECT_EQ(same->digest.size(), 32u);
     plan.operations.pop_back();
-    EXPECT_FALSE(reshard::prove(sides->train, sides->infer, as_reshard(*repaired, plan, *sides))) << recorded.name;
+    const Result<reshard::Plan> less = as_reshard(*repaired, plan, *sides);
+    ASSERT_TRUE(less) << less.error().text();
+    EXPECT_FALSE(reshard::prove(sides->train, sides->infer, *less)) << recorded.name;
+    EXPECT_NE(less->digest, same->digest);
   }
 }
 
@@ -82,6 +54,21 @@ TEST(Sides, the_planner_plans_what_awex_workers_reported_and_knows_no_lower_boun
     ASSERT_TRUE(repaired);
     EXPECT_GE(planned->lower_bound_bytes, repaired->lower_bound) << recorded.name;
   }
+}
+
+TEST(Sides, a_plan_that_names_a_part_that_nobody_holds_is_an_error) {
+  const Result<std::vector<Report>> train = reports(Side::train, {{whole_of("w", {4}, 0, 1)}});
+  const Result<std::vector<Report>> infer = reports(Side::infer, {{whole_of("w", {4}, 0, 1)}});
+  ASSERT_TRUE(train && infer);
+  const Topology topology{1, 1, 1};
+  const Result<Repaired> repaired = repair(*train, *infer, topology);
+  const Result<Sides> sides = sides_of(*train, *infer, topology);
+  ASSERT_TRUE(repaired && sides);
+  Plan plan = predict(*repaired);
+  plan.operations.at(0).send_rank = 7;
+  const Result<reshard::Plan> made = as_reshard(*repaired, plan, *sides);
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().text().find("tensor 'w' from rank 7 to rank 0"), std::string::npos) << made.error().text();
 }
 
 TEST(Sides, a_dtype_without_a_size_is_refused_by_name) {

@@ -244,8 +244,10 @@ void Executor::run(const Discard& discard) {
   auto done = std::make_shared<Status>();
   in_storage(
       [storage = &parts_.storage, discard, done] { *done = storage->discard(discard.save_path, discard.directory); },
-      [directory = discard.directory, done] {
-        if (!*done) log_warn("could not remove the attempt's directory '{}': {}", directory, done->error().text());
+      [this, directory = discard.directory, done] {
+        if (*done) return post(Discarded{directory, std::nullopt});
+        log_warn("could not remove the attempt's directory '{}': {}", directory, done->error().text());
+        post(Discarded{directory, done->error()});
       });
 }
 

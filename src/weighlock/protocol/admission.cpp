@@ -67,6 +67,7 @@ void apply_spec(Context& context, const ConnectPair& event) {
   const PairSpec before = std::exchange(pair.spec, event.spec);
   if (is_new || event.new_lineage) ++pair.lineage;
   if (pair.spec.lora) apply_lora_spec(context, pair, before);
+  if (before.save_path != pair.spec.save_path) pair.ownership.strangers.clear();
   for (const WorkerSpec& spec : event.spec.workers) {
     if (pair.spec.lora) break;
     enter_pair(context, pair, spec);
@@ -303,13 +304,17 @@ void pair_is_idle(Context& context, const std::string& name) {
   }
   if (pair.reconnect) {
     const ConnectPair event = *pair.reconnect;
-    if (event.spec.awex && context.state().stopping) return;
+    if (event.spec.awex && context.state().stopping) {
+      pair.reconnect.reset();
+      return reply(context, event.token, error_of(ErrorCode::shutting_down, "the gateway is shutting down"));
+    }
     if (event.spec.awex) return begin_group_connect(context, event);
     apply_spec(context, event);
     context.state().pairs[name].reconnect.reset();
   }
   if (!apply_changes(context, name)) return;
-  if (!pair.active.empty() || pair.queue.empty() || context.state().stopping) return;
+  if (!pair.active.empty() || context.state().stopping) return;
+  if (pair.queue.empty()) return collect_unleased(context, name);
   const UpdateId next = pair.queue.front();
   pair.queue.pop_front();
   pair.active = next;
@@ -363,6 +368,13 @@ void on_cancel(Context& context, const CancelUpdate& event) {
   end_before_pause(context, *update, UpdateState::aborted, std::move(error));
 }
 
+void stop_update(Context& context, Update& update) {
+  const Error error{ErrorCode::shutting_down, "the gateway is shutting down", nullptr};
+  if (update.kind != UpdateKind::update) return;
+  if (update.state < UpdateState::pausing) return end_before_pause(context, update, UpdateState::aborted, error);
+  if (update.state < UpdateState::committing) begin_restoring(context, update, error);
+}
+
 void on_shutdown(Context& context) {
   State& state = context.state();
   if (state.stopping) return;
@@ -371,6 +383,7 @@ void on_shutdown(Context& context) {
   std::vector<std::string> names;
   for (const auto& [name, pair] : state.pairs) names.push_back(name);
   const Error error{ErrorCode::shutting_down, "the gateway is shutting down", nullptr};
+  refuse_connects(context, error);
   for (const std::string& name : names) {
     Pair& pair = state.pairs.at(name);
     abort_queue(context, pair, error);
@@ -378,12 +391,8 @@ void on_shutdown(Context& context) {
     if (pair.ownership.recover_waits) continue;  // it goes on when its epoch was looked at
     if (pair.spec.lora) drop_joins(context, pair, "the gateway stops");
     Update* active = context.find_update(pair.active);
-    if (!active || active->kind != UpdateKind::update) continue;
-    if (active->state < UpdateState::pausing) {
-      end_before_pause(context, *active, UpdateState::aborted, error);
-    } else if (active->state < UpdateState::committing) {
-      begin_restoring(context, *active, error);
-    }
+    const bool holds = active && active->state >= UpdateState::pausing;
+    if (active && !(holds && stop_waits_for_look(context, name))) stop_update(context, *active);
   }
   for (const std::string& name : names) pair_is_idle(context, name);
   stop_if_idle(context);

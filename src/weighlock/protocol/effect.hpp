@@ -84,7 +84,7 @@ struct ComputeDigest {
   std::string directory;
 };
 
-// The attempt's directory is taken out of sight and removed; only if it is ours.
+// The attempt's directory is taken out of sight and removed; only if it is ours. Answered by Discarded.
 struct Discard {
   UpdateId update;
   std::string save_path;

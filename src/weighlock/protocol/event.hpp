@@ -111,6 +111,12 @@ struct DigestDone {
   Result<std::string> digest;
 };
 
+// A directory was to be removed. On an error it may still be there.
+struct Discarded {
+  std::string directory;
+  std::optional<Error> error;
+};
+
 struct ClaimedEpoch {
   std::int64_t epoch = 0;              // ours; its file is on the storage
   std::optional<Epoch> predecessor;    // of another owner, read after ours was there
@@ -153,7 +159,7 @@ struct Shutdown {};
 
 using EventBody = std::variant<ConnectPair, RemovePair, ChangeWorker, RequestUpdate, CollectVersions, CancelUpdate,
                                CallEnded, SaveEnded, Prepared, Sealed, DigestDone, TimerFired, CommitDurable, Recover,
-                               Shutdown, EpochClaimed, EpochSeen, GroupBuilt>;
+                               Shutdown, EpochClaimed, EpochSeen, GroupBuilt, Discarded>;
 
 struct Event {
   Instant now;

@@ -161,7 +161,9 @@ void end_update(Context& context, Update& update, UpdateState state, std::option
 void stop_if_idle(Context& context) {
   State& all = context.state();
   const bool busy = std::any_of(all.pairs.begin(), all.pairs.end(), [](const auto& entry) {
-    return !entry.second.active.empty() || !entry.second.joins.empty();
+    const Ownership& own = entry.second.ownership;
+    const bool looks = own.stop_waits || !own.parked.empty();  // somebody waits to be told
+    return !entry.second.active.empty() || !entry.second.joins.empty() || looks;
   });
   if (!all.stopping || all.stopped || busy) return;
   all.stopped = true;

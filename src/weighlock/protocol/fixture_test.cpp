@@ -158,6 +158,7 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
     case OperationKind::load_adapter:
       if (e.adapters.contains(call.operation.adapter))
         return failed(OutcomeKind::untouched, "already loaded", ErrorCode::adapter_exists);
+      if (e.adapter_places > 0 && e.adapters.size() >= e.adapter_places) e.adapters.erase(e.adapters.begin());
       e.adapters[call.operation.adapter] = call.operation.directory;
       break;
     case OperationKind::unload_adapter:
@@ -251,6 +252,9 @@ void Fixture::perform(Effect effect) {
     ended.push_back(done->update);
   } else if (auto* discard = std::get_if<Discard>(&effect)) {
     discards.push_back(*discard);
+    if (!discards_silent) pending_.push_back(Discarded{discard->directory, discard_error});
+  } else if (auto* mark = std::get_if<MarkLatest>(&effect)) {
+    marks.push_back(*mark);
   } else if (auto* fence = std::get_if<Fence>(&effect)) {
     fences.push_back(*fence);
   } else if (auto* cancel = std::get_if<Cancel>(&effect)) {

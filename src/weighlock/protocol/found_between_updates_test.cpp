@@ -136,5 +136,27 @@ TEST_F(FoundBetweenUpdatesTest, start_model_is_not_taken_for_last_good_because_t
   EXPECT_EQ(worker(0).cause->code, CauseCode::no_last_good);
 }
 
+// It would be READY with what the update's commit makes old.
+TEST_F(FoundBetweenUpdatesTest, worker_that_turns_out_to_be_whole_while_others_load_waits_for_what_is_committed) {
+  connect(2);
+  ASSERT_EQ(update(request(1)).state, UpdateState::succeeded);
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused"), 4);
+  silence(0, K::load);
+  const UpdateId second = request(2);
+  ASSERT_EQ(update(second).state, UpdateState::loading);
+  ASSERT_EQ(worker(1).state, WorkerState::quarantined);
+  advance(20s);
+  EXPECT_NE(worker(1).state, WorkerState::ready);
+  engine(0).loaded = "/shared/v2.a2";
+  engine(0).label = "2";
+  Outcome ok;
+  ok.kind = OutcomeKind::ok;
+  answer_silenced(0, ok);
+  ASSERT_EQ(update(second).state, UpdateState::degraded);
+  advance(60s);
+  EXPECT_EQ(worker(1).state, WorkerState::ready);
+  EXPECT_EQ(worker(1).version->version, 2);
+}
+
 }  // namespace
 }  // namespace weighlock::protocol

@@ -20,13 +20,15 @@ bool is_leaving(const Pair& pair, const Worker& worker) {
 }
 
 // A worker that LoRA pairs still use stays, as one that no full-model pair ever had.
-std::map<std::string, Worker>::iterator forget_worker(State& state, std::map<std::string, Worker>::iterator it) {
+std::map<std::string, Worker>::iterator forget_worker(Context& context, std::map<std::string, Worker>::iterator it) {
+  State& state = context.state();
   if (!is_shared(state, it->first)) return state.workers.erase(it);
   Worker fresh;
   fresh.url = it->first;
   fresh.dialect = it->second.dialect;
   fresh.locked_by = it->second.locked_by;  // an adapter may be on its way
   it->second = std::move(fresh);
+  watch_for_adapters(context, it->second);
   return std::next(it);
 }
 
@@ -36,7 +38,10 @@ bool is_as_found(const Worker& worker) {
          worker.earlier.empty();
 }
 
-bool may_be_let_go(const Worker& worker) {
+// Of a pair that is another gateway's nothing is kept but what this one must know if the worker comes back: that a call
+// of its own may still run there.
+bool may_be_let_go(const Pair& pair, const Worker& worker) {
+  if (is_superseded(pair)) return worker.earlier.empty();
   return worker.state == WorkerState::ready || worker.state == WorkerState::gone ||
          worker.state == WorkerState::draining || is_as_found(worker);
 }
@@ -47,7 +52,8 @@ void forget_worker(Context& context, const std::string& url) {
   const auto it = context.state().workers.find(url);
   if (it == context.state().workers.end()) return;
   end_watch(context, it->second);
-  forget_worker(context.state(), it);
+  context.reset_earlier(it->second);
+  forget_worker(context, it);
 }
 
 std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair) {
@@ -57,9 +63,10 @@ std::vector<std::string> release_leaving(Context& context, const std::string& na
     Worker& worker = it->second;
     if (worker.pair != name || !is_leaving(pair, worker)) {
       ++it;
-    } else if (may_be_let_go(worker) || is_superseded(pair)) {
+    } else if (may_be_let_go(pair, worker)) {
       end_watch(context, worker);
-      it = forget_worker(context.state(), it);
+      context.reset_earlier(worker);
+      it = forget_worker(context, it);
     } else {
       abandoned.push_back(fmt::format("{}: {}", worker.url, worker.cause ? worker.cause->message : "left as it was"));
       if (worker.state != WorkerState::abandoned) context.set_worker(worker, WorkerState::abandoned, worker.cause);
@@ -69,14 +76,16 @@ std::vector<std::string> release_leaving(Context& context, const std::string& na
   return abandoned;
 }
 
-void enter_pair(Context& context, const Pair& pair, const WorkerSpec& spec) {
+void enter_pair(Context& context, Pair& pair, const WorkerSpec& spec) {
   Worker& worker = context.state().workers[spec.url];
   const bool was_abandoned = worker.state == WorkerState::abandoned;
   const bool is_new = worker.pair != pair.spec.name;
   worker.url = spec.url;
-  if (worker.pair.empty()) worker.incarnation.clear();  // seen for its adapters' sake, and not recorded: to be read anew
+  if (worker.pair.empty())
+    worker.incarnation.clear();  // seen for its adapters' sake, and not recorded: to be read anew
   worker.pair = pair.spec.name;
   if (spec.dialect) worker.dialect = spec.dialect;
+  take_over_stranger(pair, worker);
   if (was_abandoned) {
     context.set_worker(worker, WorkerState::quarantined, worker.cause);
   } else if (is_new && pair.committed) {
@@ -97,19 +106,7 @@ bool start_leave_job(Context& context, const std::string& name, Pair& pair) {
     if (worker.pair == name && is_leaving(pair, worker) && needs_it) urls.push_back(url);
   }
   if (urls.empty()) return false;
-  Update update;
-  update.number = context.state().next_update++;
-  update.id = fmt::format("{}-{}", context.state().boot, update.number);
-  update.kind = UpdateKind::leave;
-  update.pair = name;
-  update.policy = pair.spec.policy;
-  update.version = pair.committed.value_or(VersionRef{});
-  update.requested_at = context.now();
-  for (const std::string& url : urls) update.targets[url].worker = url;
-  const UpdateId id = update.id;
-  pair.active = id;
-  context.state().updates.emplace(id, std::move(update));
-  begin_leave(context, context.state().updates.at(id));
+  start_leave(context, name, urls, false);
   return true;
 }
 

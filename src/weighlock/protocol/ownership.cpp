@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
@@ -16,6 +15,8 @@ namespace {
 
 using List = std::vector<HeldWorker>;
 
+constexpr int kRefusalsMax = 5;  // in a row: a storage that goes on refusing keeps no worker out of service
+
 Pair* find_pair(Context& context, const std::string& name) {
   const auto it = context.state().pairs.find(name);
   return it == context.state().pairs.end() ? nullptr : &it->second;
@@ -23,37 +24,6 @@ Pair* find_pair(Context& context, const std::string& name) {
 
 bool keeps_epochs(Context& context) {
   return !context.state().owner.empty();
-}
-
-// Whether the update's next step could be the pause of this worker.
-bool may_be_paused(const Update& update, const Worker& worker) {
-  if (update.policy.pause == PauseOwner::caller || worker.state == WorkerState::abandoned) return false;
-  if (update.state < UpdateState::pausing) return true;
-  const auto target = update.targets.find(worker.url);
-  return target != update.targets.end() && target->second.included && !target->second.was_paused;
-}
-
-// In the order of URLs: lists are compared. `update`: one that is about to pause.
-List held_workers(Context& context, const std::string& pair, const Update* update) {
-  List out;
-  for (const auto& [url, worker] : context.state().workers) {
-    if (worker.pair != pair) continue;
-    const bool inherited = worker.taken_over && worker.taken_over->held;
-    // One that may not serve is paused again whenever somebody continues it, and to be brought back.
-    const bool kept =
-        (worker.state == WorkerState::quarantined || worker.state == WorkerState::joining) && !worker.paused_by_other;
-    if (!worker.paused_by_us && !inherited && !kept && !(update && may_be_paused(*update, worker))) continue;
-    out.push_back({url, inherited ? worker.taken_over->incarnation : worker.incarnation});
-  }
-  return out;
-}
-
-// Both in the order of URLs.
-bool covers(const List& written, const List& wanted) {
-  return std::includes(written.begin(), written.end(), wanted.begin(), wanted.end(),
-                       [](const HeldWorker& a, const HeldWorker& b) {
-                         return std::tie(a.url, a.incarnation) < std::tie(b.url, b.incarnation);
-                       });
 }
 
 bool is_fresh(Context& context, const Ownership& own) {
@@ -189,6 +159,10 @@ std::string pair_touched_by(const State& state, const EventBody& body) {
     if (it == state.calls.end()) return "";
     return it->second.first.empty() ? of_worker(it->second.second) : of_update(it->second.first);
   }
+  if (const auto* ended = std::get_if<SaveEnded>(&body)) {
+    const auto it = state.transfers.find(ended->call);
+    return it == state.transfers.end() ? std::string() : of_update(it->second.first);
+  }
   if (const auto* fired = std::get_if<TimerFired>(&body)) {
     if (const auto it = state.timers.find(fired->timer); it != state.timers.end()) return of_update(it->second);
     if (const auto it = state.watch_timers.find(fired->timer); it != state.watch_timers.end())
@@ -211,12 +185,14 @@ void end_look(Context& context, const std::string& name) {
   if (!pair) return;
   Ownership& own = pair->ownership;
   own.looked_again = false;
-  std::deque<EventBody> parked = std::exchange(own.parked, {});
+  const std::deque<EventBody> parked = std::exchange(own.parked, {});
   const bool list_stands = std::exchange(own.go_on_waits, false) && std::exchange(own.update_waits, false);
   if (std::exchange(own.recover_waits, false)) recover_pair(context, name);
+  if (Update* update = active_of(context, *pair); update && own.stop_waits) stop_update(context, *update);
   if (Update* update = active_of(context, *pair); update && list_stands) go_on(context, *update);
   for (const EventBody& body : parked) dispatch(context, body);
   Pair* left = find_pair(context, name);
+  if (left && std::exchange(left->ownership.stop_waits, false)) stop_if_idle(context);
   if (left && left->ownership.bring_back) pair_is_idle(context, name);
 }
 
@@ -247,6 +223,20 @@ void epoch_at_phase(Context& context, const Update& update) {
   if (!keeps_epochs(context) || it == context.state().pairs.end()) return;
   if (it->second.ownership.epoch == 0 || is_superseded(it->second)) return;
   look(context, update.pair, it->second);
+  // What its workers' labels tell of them is another thing from here on.
+  const bool comes_back = update.state >= UpdateState::resuming && update.kind == UpdateKind::update;
+  if (comes_back && !is_lora(context, update)) write_list(context, update.pair, it->second);
+}
+
+bool stop_waits_for_look(Context& context, const std::string& name) {
+  Pair& pair = context.state().pairs.at(name);
+  Ownership& own = pair.ownership;
+  if (!keeps_epochs(context) || own.epoch == 0 || is_superseded(pair)) return false;
+  if (own.recover_waits) return true;  // what the process before left is undone anyway, behind the look
+  if ((is_fresh(context, own) && own.parked.empty()) || own.overdue) return false;
+  look(context, name, pair);
+  own.stop_waits = true;
+  return true;
 }
 
 void list_before_pause(Context& context, const Update& update) {
@@ -273,6 +263,7 @@ bool waits_for_epoch(Context& context, Update& update) {
 bool is_listed(Context& context, const Worker& worker) {
   Pair* pair = find_pair(context, worker.pair);
   if (!keeps_epochs(context) || !pair || worker.paused_by_other) return true;  // nobody is to be paused
+  if (pair->spec.policy.pause == PauseOwner::caller) return true;
   Ownership& own = pair->ownership;
   if (own.epoch == 0 && !own.claim) {
     if (!own.none_because.empty()) return true;
@@ -283,21 +274,22 @@ bool is_listed(Context& context, const Worker& worker) {
                       });
   if (own.epoch > 0 && listed) return true;
   write_list(context, worker.pair, *pair);
-  return own.write_trouble.has_value();  // a storage that refuses keeps no worker out of service
+  return own.refusals >= kRefusalsMax;
 }
 
 bool may_be_held(Context& context, const Worker& worker) {
   Pair* pair = find_pair(context, worker.pair);
   if (!keeps_epochs(context) || !pair) return true;
   Ownership& own = pair->ownership;
-  if (own.epoch > 0 || !own.none_because.empty()) return true;
+  if (own.epoch > 0) return is_listed(context, worker);
+  if (!own.none_because.empty()) return true;
   if (own.claim) return false;
   // Whoever has it keeps it: nobody asked this gateway for the pair.
   if (!own.free_at || context.now() - *own.free_at > limits::kEpochStale) {
     look(context, worker.pair, *pair);
     return false;
   }
-  if (own.write_trouble) return true;  // as in `is_listed`
+  if (own.refusals >= kRefusalsMax) return true;
   ask_claim(context, worker.pair, *pair, held_workers(context, worker.pair, nullptr));
   return false;
 }
@@ -323,6 +315,7 @@ namespace {
 void on_refused(Context& context, Pair& pair, const Error& error, bool waits) {
   Ownership& own = pair.ownership;
   own.write_trouble = error;
+  ++own.refusals;
   own.written.reset();
   own.again = false;
   const bool blind = own.epoch == 0 && error.code == ErrorCode::storage_not_visible;
@@ -336,6 +329,7 @@ void on_refused(Context& context, Pair& pair, const Error& error, bool waits) {
 void note_claimed(Context& context, const std::string& name, Pair& pair, const ClaimedEpoch& claimed) {
   Ownership& own = pair.ownership;
   own.write_trouble.reset();
+  own.refusals = 0;
   own.none_because.clear();
   own.known_at = own.asked_at;
   own.written = own.writing;
@@ -379,7 +373,7 @@ void on_epoch_seen(Context& context, const EpochSeen& event) {
   Ownership& own = pair->ownership;
   own.look.reset();
   own.overdue = false;
-  const bool waited_for = !own.parked.empty() || own.recover_waits || own.go_on_waits;
+  const bool waited_for = !own.parked.empty() || own.recover_waits || own.go_on_waits || own.stop_waits;
   if (!event.highest) {
     own.look_trouble = event.highest.error();
     if (own.epoch == 0 && event.highest.error().code == ErrorCode::storage_not_visible)
@@ -389,6 +383,7 @@ void on_epoch_seen(Context& context, const EpochSeen& event) {
     judge(context, event.pair, *pair, *event.highest);
     pair = find_pair(context, event.pair);
     if (!pair || is_superseded(*pair)) return;
+    if (own.epoch > 0 || event.highest->number == 0) settle_storage(context, event.pair);
   }
   const bool is_old = context.now() - own.look_began > limits::kEpochStale;
   if (is_old && waited_for && !std::exchange(own.looked_again, true)) return look(context, event.pair, *pair);
@@ -419,7 +414,7 @@ bool park(Context& context, const EventBody& body) {
   if (own.epoch == 0 || is_superseded(*pair)) return false;
   if (!own.recover_waits && own.parked.empty()) {
     const bool client = !std::holds_alternative<CallEnded>(body) && !std::holds_alternative<TimerFired>(body) &&
-                        !std::holds_alternative<CommitDurable>(body);
+                        !std::holds_alternative<CommitDurable>(body) && !std::holds_alternative<SaveEnded>(body);
     if (is_fresh(context, own) || own.overdue || (client && pair->active.empty())) return false;
     look(context, name, *pair);
   }

@@ -18,6 +18,8 @@
 // A state without an owner's id keeps no epochs at all.
 #pragma once
 
+#include <vector>
+
 #include "weighlock/protocol/context.hpp"
 
 namespace weighlock::protocol {
@@ -41,8 +43,11 @@ bool waits_for_epoch(Context& context, Update& update);
 // Between updates: whether the file lists the worker, so that it may be paused; if not it is written, and by the next
 // look at the worker it stands there.
 bool is_listed(Context& context, const Worker& worker);
-// Likewise, and of a pair without an epoch: false until it has one, or has seen that none can be kept.
+// Likewise, and of a pair without an epoch: false until it has one too, or has seen that none can be kept.
 bool may_be_held(Context& context, const Worker& worker);
+// Whom the pair's file shall list, in the order of URLs: lists are compared. `update`: one that is about to pause.
+std::vector<HeldWorker> held_workers(Context& context, const std::string& pair, const Update* update);
+bool covers(const std::vector<HeldWorker>& written, const std::vector<HeldWorker>& wanted);
 // The update has ended: whoever is paused still is listed, and nobody else.
 void list_after_update(Context& context, const std::string& pair);
 void on_epoch_wait_timer(Context& context, Update& update);
@@ -52,6 +57,8 @@ void on_epoch_seen(Context& context, const EpochSeen& event);
 void on_epoch_timer(Context& context, const std::string& pair);
 // True: the event waits for a look at its pair's epoch, and comes again.
 bool park(Context& context, const EventBody& body);
+// Shutdown: true if the pair's update, which holds engines, is undone behind a look.
+bool stop_waits_for_look(Context& context, const std::string& pair);
 // Recover: true if the pair's update waits for a look first.
 bool recover_waits_for_look(Context& context, const std::string& pair);
 
@@ -64,6 +71,8 @@ void settle_taken_over(Context& context, Worker& worker, const StateReading& rea
 
 // For the machine and the replay alike.
 void take_over_workers(State& state, const std::string& pair, const Epoch& predecessor);
+// The worker comes to the pair; our predecessor had held it paused perhaps.
+void take_over_stranger(Pair& pair, Worker& worker);
 void let_go_of_workers(State& state, const std::string& pair);
 json::object epoch_body(const Epoch& epoch);
 Epoch epoch_from(const json::value& body);

@@ -15,7 +15,8 @@ namespace weighlock::protocol {
 // A worker's predecessor in the registry was another gateway's: what it had sent may still run, and its pause is ours.
 struct TakenOver {
   bool held = false;        // the file lists it as paused
-  std::string incarnation;  // of the process that was paused; "" = not known
+  std::string incarnation;  // of the process that was to be paused; "" = not known
+  std::string label;        // HeldWorker::label
   bool tried = false;       // it was to be brought back once; what is left is watched
 };
 
@@ -23,11 +24,15 @@ struct Ownership {
   // In the journal.
   std::int64_t epoch = 0;              // ours; 0 = none
   std::optional<Epoch> superseded_by;  // another's, which is higher: this gateway only reads
+  // What our predecessor holds paused and this gateway's list doesn't have: who comes to the pair is among them
+  // perhaps.
+  std::vector<HeldWorker> strangers;
 
   // Of this process.
   std::string none_because;            // the storage is blind: no epoch can be kept there
   std::optional<Error> look_trouble;   // of the last look; none = it went well
   std::optional<Error> write_trouble;  // of the last claim or write of the list, likewise
+  int refusals = 0;                    // of claims and writes, in a row
   std::optional<std::uint64_t> claim;
   std::vector<HeldWorker> writing;                 // what the running claim writes
   std::optional<std::vector<HeldWorker>> written;  // what stands in our file; none = not known
@@ -45,6 +50,8 @@ struct Ownership {
   bool update_waits = false;        // the active update waits for the running claim before it goes on
   bool go_on_waits = false;         // ... and for the running look too: the claim's answer was old
   bool recover_waits = false;       // what the process before left waits for a first look
+  bool stop_waits = false;          // the gateway stops: the active update is undone after the running look, and what
+                                    // waits for that is answered before the process ends
   bool bring_back = false;          // workers were taken over, and nobody has looked after them yet
   std::deque<EventBody> parked;     // wait for the running look: what follows from them could change engines
 };

@@ -40,6 +40,7 @@ void supersede(Context& context, const std::string& name, Epoch by) {
   const std::int64_t epoch = own.epoch;
   const std::deque<EventBody> parked = std::exchange(own.parked, {});
   own = Ownership();
+  own.stop_waits = true;  // until those that wait were told
   own.epoch = epoch;
   own.superseded_by = by;
   context.record(RecordKind::superseded, name, "", "", epoch_body(by));
@@ -70,6 +71,9 @@ void supersede(Context& context, const std::string& name, Epoch by) {
     }
   }
   for (const EventBody& body : parked) dispatch(context, body);
+  const auto left = context.state().pairs.find(name);
+  if (left != context.state().pairs.end()) left->second.ownership.stop_waits = false;
+  stop_if_idle(context);
 }
 
 }  // namespace weighlock::protocol

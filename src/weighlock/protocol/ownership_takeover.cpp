@@ -12,17 +12,34 @@
 namespace weighlock::protocol {
 namespace {
 
+// What it was when this began. After a death it counts as UNKNOWN until it was read (recover.cpp).
+WorkerState state_before(const Worker& worker, const Target& target) {
+  return worker.state == WorkerState::unknown ? target.former_state : worker.state;
+}
+
+// There is nothing to undo.
+void leave_as_it_was(Context& context, Worker& worker, Target& target) {
+  target.step = Step::done;
+  if (worker.state == WorkerState::unknown) context.set_worker(worker, target.former_state, target.former_cause);
+}
+
+// A process before this one had begun to heal it.
+bool is_half_healed(const Target& target) {
+  return target.label_changed || target.load_sent;
+}
+
 // Before its first commit here a pair serves what it finds; a label that no load left behind says that it is whole,
 // unless labels aren't written at all.
-bool may_serve_as_found(const Pair& pair, const Worker& worker) {
-  return !pair.committed && worker.state == WorkerState::ready && pair.spec.policy.evidence != Evidence::acknowledged;
+bool may_serve_as_found(const Pair& pair, const Worker& worker, const Target& target) {
+  return !pair.committed && state_before(worker, target) == WorkerState::ready && !is_half_healed(target) &&
+         pair.spec.policy.evidence != Evidence::acknowledged;
 }
 
 void bring_back(Context& context, Update& update, Target& target) {
   const Worker& worker = context.worker_of(target);
   target.pause_sent = true;
   target.was_paused = false;
-  if (may_serve_as_found(context.pair_of(update), worker)) {
+  if (may_serve_as_found(context.pair_of(update), worker, target)) {
     target.former_state = WorkerState::ready;
     target.verdict = Verdict::untouched;
     return start_resume(context, update, target);
@@ -45,20 +62,7 @@ bool start_bring_back(Context& context, const std::string& name) {
     urls.push_back(url);
   }
   if (urls.empty()) return false;
-  Update update;
-  update.number = context.state().next_update++;
-  update.id = fmt::format("{}-{}", context.state().boot, update.number);
-  update.kind = UpdateKind::leave;
-  update.takes_over = true;
-  update.pair = name;
-  update.policy = pair.spec.policy;
-  update.version = pair.committed.value_or(VersionRef{});
-  update.requested_at = context.now();
-  for (const std::string& url : urls) update.targets[url].worker = url;
-  const UpdateId id = update.id;
-  pair.active = id;
-  context.state().updates.emplace(id, std::move(update));
-  begin_leave(context, context.state().updates.at(id));
+  start_leave(context, name, urls, true);
   return true;
 }
 
@@ -67,53 +71,73 @@ void on_taken_over_read(Context& context, Update& update, Target& target) {
   if (!target.reached) {
     quarantine(context, update, target,
                target.cause.value_or(context.cause(CauseCode::unreachable, "it could not be read")));
-  } else if (!target.paused) {
-    worker.paused_by_us = false;
-    target.step = Step::done;
-  } else if (!worker.paused_by_us) {
-    target.step = Step::done;  // another process than the one that was paused: somebody else did that
-  } else {
+  } else if (is_half_healed(target) || (target.paused && worker.paused_by_us)) {
     bring_back(context, update, target);
+  } else {
+    if (!target.paused) worker.paused_by_us = false;
+    leave_as_it_was(context, worker, target);
   }
   finish_if_done(context, update);
 }
 
 void settle_taken_over(Context& context, Worker& worker, const StateReading& reading, bool first) {
   const TakenOver taken = *std::exchange(worker.taken_over, std::nullopt);
-  const bool same = taken.incarnation.empty() || taken.incarnation == reading.incarnation;
-  if (taken.held && same) worker.paused_by_us = true;
-  if (first) return;
-  if (says_loading(reading.label)) {
-    worker.labels = {reading.label};
-    context.set_worker(
-        worker, WorkerState::quarantined,
-        context.cause(
-            CauseCode::load_unknown,
-            fmt::format("its label '{}' says that a load of the pair's former owner did not end", reading.label)));
-  } else {
+  // Whichever process answers: the pause that was listed may have reached a later one than it was meant for.
+  if (taken.held && reading.paused) worker.paused_by_us = true;
+  if (!first) {
     worker.labels.clear();
-    if (reading.label != worker.start_label) worker.labels.push_back(reading.label);
+    if (says_loading(reading.label) || reading.label != worker.start_label) worker.labels.push_back(reading.label);
   }
+  const bool loading = says_loading(reading.label);
+  const bool changed = taken.held && reading.label != taken.label;
+  if (!loading && !changed) return;
+  const std::string what =
+      loading ? fmt::format("its label '{}' says that a load of the pair's former owner did not end", reading.label)
+              : fmt::format("the pair's former owner held it paused{}, and its label is '{}'",
+                            taken.label.empty() ? std::string(" for what may have torn it")
+                                                : fmt::format(" with the label '{}'", taken.label),
+                            reading.label);
+  context.set_worker(worker, WorkerState::quarantined, context.cause(CauseCode::load_unknown, what));
 }
+
+namespace {
+
+// Whatever its former owner had sent may still run: nothing goes out before a barrier.
+void take_over_worker(Pair& pair, Worker& worker, const HeldWorker* listed) {
+  EarlierCall sent;
+  sent.kind = OperationKind::load;
+  sent.held_before = listed != nullptr;
+  worker.earlier.push_back(sent);
+  worker.taken_over = TakenOver{};
+  if (listed) worker.taken_over = TakenOver{true, listed->incarnation, listed->label, false};
+  worker.version.reset();
+  worker.evidence = Evidence::none;
+  pair.ownership.bring_back = pair.ownership.bring_back || listed != nullptr;
+}
+
+}  // namespace
 
 void take_over_workers(State& state, const std::string& name, const Epoch& predecessor) {
   const auto pair = state.pairs.find(name);
   if (pair == state.pairs.end()) return;
+  std::vector<HeldWorker> strangers = predecessor.paused;
   for (auto& [url, worker] : state.workers) {
     if (worker.pair != name || worker.state == WorkerState::abandoned) continue;
     const auto listed = std::find_if(predecessor.paused.begin(), predecessor.paused.end(),
                                      [&, &here = url](const HeldWorker& held) { return held.url == here; });
-    const bool held = listed != predecessor.paused.end();
-    // Whatever it had sent may still run: nothing goes out before a barrier.
-    EarlierCall sent;
-    sent.kind = OperationKind::load;
-    sent.held_before = held;
-    worker.earlier.push_back(sent);
-    worker.taken_over = TakenOver{held, held ? listed->incarnation : std::string(), false};
-    worker.version.reset();
-    worker.evidence = Evidence::none;
-    pair->second.ownership.bring_back = pair->second.ownership.bring_back || held;
+    take_over_worker(pair->second, worker, listed == predecessor.paused.end() ? nullptr : &*listed);
+    std::erase_if(strangers, [&, &here = url](const HeldWorker& held) { return held.url == here; });
   }
+  pair->second.ownership.strangers = std::move(strangers);
+}
+
+void take_over_stranger(Pair& pair, Worker& worker) {
+  std::vector<HeldWorker>& strangers = pair.ownership.strangers;
+  const auto listed =
+      std::find_if(strangers.begin(), strangers.end(), [&](const HeldWorker& held) { return held.url == worker.url; });
+  if (listed == strangers.end()) return;
+  take_over_worker(pair, worker, &*listed);
+  std::erase_if(strangers, [&](const HeldWorker& held) { return held.url == worker.url; });
 }
 
 void let_go_of_workers(State& state, const std::string& name) {
@@ -139,13 +163,14 @@ void Replay::superseded(const Record& record) {
   if (!pair) return;
   pair->ownership.superseded_by = epoch_from(json::value(record.body));
   pair->ownership.bring_back = false;
+  pair->ownership.strangers.clear();
   let_go_of_workers(state_, record.pair);
 }
 
 json::object epoch_body(const Epoch& epoch) {
   json::array paused;
   for (const HeldWorker& worker : epoch.paused)
-    paused.push_back(json::object{{"url", worker.url}, {"incarnation", worker.incarnation}});
+    paused.push_back(json::object{{"url", worker.url}, {"incarnation", worker.incarnation}, {"label", worker.label}});
   json::object body{{"epoch", epoch.number},
                     {"owner", epoch.owner},
                     {"host", epoch.host},
@@ -163,7 +188,8 @@ Epoch epoch_from(const json::value& body) {
   out.written_at = text_of(body, "written_at");
   out.remark = text_of(body, "remark");
   for (const json::value& one : list_of(body, "paused"))
-    out.paused.push_back({std::string(text_of(one, "url")), std::string(text_of(one, "incarnation"))});
+    out.paused.push_back({std::string(text_of(one, "url")), std::string(text_of(one, "incarnation")),
+                          std::string(text_of(one, "label"))});
   return out;
 }
 

@@ -81,8 +81,9 @@ TEST_F(OwnershipTest, list_is_written_when_the_save_ends_and_names_nobody_after_
   EXPECT_TRUE(epochs->written.empty());
   post(SaveEnded{saves[saves.size() - 2].call, SaveOutcomeKind::ok, ""});
   EXPECT_EQ(update(id).state, UpdateState::succeeded);
-  const std::vector<HeldWorker> both{{url(0), "start-1"}, {url(1), "start-1"}};
-  EXPECT_EQ(epochs->written, (std::vector<std::vector<HeldWorker>>{both, {}}));
+  const std::vector<HeldWorker> both{{url(0), "start-1", "1"}, {url(1), "start-1", "1"}};
+  const std::vector<HeldWorker> committed{{url(0), "start-1", "2"}, {url(1), "start-1", "2"}};
+  EXPECT_EQ(epochs->written, (std::vector<std::vector<HeldWorker>>{both, committed, {}}));
 }
 
 TEST_F(OwnershipTest, worker_that_its_trainer_paused_is_not_listed_as_ours) {
@@ -91,7 +92,7 @@ TEST_F(OwnershipTest, worker_that_its_trainer_paused_is_not_listed_as_ours) {
   engine(1).paused = true;
   silence(0, K::load);
   request(2);
-  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(0), "start-1"}}));
+  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(0), "start-1", "1"}}));
 }
 
 TEST_F(OwnershipTest, quarantined_worker_stays_listed_while_it_is_held_paused) {

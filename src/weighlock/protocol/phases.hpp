@@ -17,6 +17,7 @@
 //   finish.cpp     terminal states
 //   awex_*.cpp     by a collective instead of files: the group, and the transfer (awex.hpp)
 //   recover.cpp    what a gateway that died left undone
+//   settle.cpp     directories that go, and what a process that died owed the storage
 //   retention.cpp  which committed versions are deleted, and when
 //   operate.cpp    one worker added, removed, drained, quarantined or released
 //   ownership*.cpp other gateways that take the pair (ownership.hpp)
@@ -43,6 +44,8 @@ void on_remove(Context& context, const RemovePair& event);
 void on_request(Context& context, const RequestUpdate& event);
 void on_cancel(Context& context, const CancelUpdate& event);
 void on_shutdown(Context& context);
+// The gateway stops: what the update did is undone, unless it is being undone or committed already.
+void stop_update(Context& context, Update& update);
 void abort_queue(Context& context, Pair& pair, const Error& error);
 // The pair is what the event says from now on, and the client is told.
 void apply_spec(Context& context, const ConnectPair& event);
@@ -53,7 +56,7 @@ void pair_is_idle(Context& context, const std::string& pair);
 
 // membership.cpp
 // The worker is listed from now on. With a committed version it may not serve before it holds it.
-void enter_pair(Context& context, const Pair& pair, const WorkerSpec& spec);
+void enter_pair(Context& context, Pair& pair, const WorkerSpec& spec);
 // Leaving workers that hold what may not serve get one heal before they are let go. False: there are none.
 bool start_leave_job(Context& context, const std::string& name, Pair& pair);
 // Forgets the pair's leaving workers. Returns those that could not be brought back: they stay, as ABANDONED, until
@@ -155,6 +158,8 @@ void on_resume_timer(Context& context, Update& update);
 
 // restore.cpp
 void begin_restoring(Context& context, Update& update, Error error);
+// An update of kind `leave` for these workers of the pair, which is idle.
+void start_leave(Context& context, const std::string& pair, const std::vector<std::string>& workers, bool takes_over);
 void begin_leave(Context& context, Update& update);
 void on_leave_surveyed(Context& context, Update& update, Target& target);
 void on_restore_timer(Context& context, Update& update);
@@ -169,9 +174,11 @@ void heal_or_quarantine(Context& context, Update& update, Target& target);
 void start_heal(Context& context, Update& update, Target& target, VersionRef goal);
 void on_heal_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
 void on_heal_retry(Context& context, Update& update, Target& target);
-// Notes that a version was the last thing sent to an incarnation that died, and tells whether it killed two.
+// Notes that a version was the last thing sent to an incarnation that died.
 void note_death(Context& context, Update& update, const Target& target, const VersionRef& version);
-bool is_suspect(Context& context, const Update& update, const VersionRef& version);
+inline constexpr std::size_t kDeathsMax = 2;  // one engine may die of anything
+bool is_suspect(const Pair& pair, const VersionRef& version);
+std::string why_suspect(const Pair& pair, const VersionRef& version);  // names who died
 
 // resume.cpp
 void start_barrier(Context& context, Update& update, Target& target);
@@ -200,11 +207,12 @@ void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, co
 void yield_watch(Context& context, Worker& worker);
 
 // join.cpp
-inline constexpr std::size_t kDeathsMax = 2;  // one engine may die of anything
 void note_use(Pair& pair, Instant now, bool is_update);
 // What workers are brought to between updates; none while there is nothing that can be trusted.
 std::optional<VersionRef> join_goal(const Pair& pair, const Worker& worker);
 bool is_joining_now(const State& state, const Worker& worker);
+// An update of the pair touches engines, or is about to: what they shall hold afterwards is not decided.
+bool is_taken(Context& context, const Pair& pair);
 // Whether the worker may be brought back now; it was read a moment ago, and nothing runs in it.
 bool may_join(Context& context, const Worker& worker);
 void begin_join(Context& context, Worker& worker, const StateReading& reading);
@@ -213,7 +221,7 @@ void join_done(Context& context, Update& join);
 void note_join_ended(Worker& worker, const Update& join, const Target& target, Instant now);
 // The process whose load had no known end is gone.
 void note_doubtful_death(Context& context, Worker& worker, const std::string& incarnation, std::string version);
-// A worker isn't brought to a version that killed two.
+// A worker isn't brought to a version that killed two: that is its cause from now on. False: nothing changed.
 bool hold_if_suspect(Context& context, Worker& worker);
 // Ends a join where it is; its worker is what it was, or of unknown content. Whoever waits for the lock is to be taken
 // up again by the caller (`resume_waiting`).
@@ -235,7 +243,20 @@ void note_stored(Pair& pair, const Update& update, bool committed);
 void note_digest(Pair& pair, const VersionRef& version);
 // Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
 void release_versions(Context& context, const Update& update);
+// Between updates something ended that may have been the last lease of a superseded version.
+void collect_unleased(Context& context, const std::string& pair);
 void on_collect(Context& context, const CollectVersions& event);
+
+// settle.cpp
+// The removal of a directory is on record, or known to be done. For the machine and for the replay alike.
+void note_doomed(Pair& pair, DoomedDirectory doomed);
+void note_discarded(Pair& pair, const std::string& directory);
+// Records that the directory goes, and asks for it; `about` is what else its record says.
+void discard_directory(Context& context, const std::string& pair, DoomedDirectory doomed, json::object about = {});
+void on_discarded(Context& context, const Discarded& event);
+// What the process before owed the pair's storage is done, if that waits; the pair is ours.
+void settle_storage(Context& context, const std::string& pair);
+
 // finish.cpp
 // Ends RESUMING or RESTORING when every target is done.
 void finish_if_done(Context& context, Update& update);

@@ -144,6 +144,16 @@ void fail_save(Context& context, Update& update, ErrorCode code, std::string_vie
                    about(update, code, fmt::format("save: {}: {}", what, words_of_ranks(update))));
 }
 
+// Its pair may be gone meanwhile; then nobody starts on a record of it.
+void discard_ended(Context& context, DoomedDirectory doomed) {
+  const Update* update = context.find_update(doomed.update);
+  if (update && context.state().pairs.contains(update->pair)) {
+    const std::string pair = update->pair;
+    return discard_directory(context, pair, std::move(doomed));
+  }
+  context.emit(Discard{doomed.update, doomed.save_path, doomed.directory});
+}
+
 // A late answer of an attempt that ended: the rank is free again, and the attempt's directory is discarded once more
 // when its last rank has answered, since a late save may have made files there.
 void discard_if_last(Context& context, const TrainerBusy& ended) {
@@ -152,7 +162,7 @@ void discard_if_last(Context& context, const TrainerBusy& ended) {
       std::none_of(all.begin(), all.end(), [&](const auto& e) { return e.second.update == ended.update; });
   const Update* update = context.find_update(ended.update);
   const bool discarded = !update || update->state == UpdateState::aborted || update->state == UpdateState::rejected;
-  if (last && discarded) context.emit(Discard{ended.update, ended.save_path, ended.directory});
+  if (last && discarded) discard_ended(context, {ended.directory, ended.save_path, ended.update});
 }
 
 void all_ranks_saved(Context& context, Update& update) {
@@ -190,7 +200,8 @@ void end_equal_version(Context& context, Update& update) {
                                   fmt::format("it is committed already, and only {}/{} workers serve it; publish "
                                               "a higher version to bring the others back",
                                               ready, members)));
-  if (update.directory_made) context.emit(Discard{update.id, update.save_path, update.version.directory});
+  if (update.directory_made)
+    discard_directory(context, update.pair, {update.version.directory, update.save_path, update.id});
   update.committed = true;
   end_update(context, update, ready == members ? UpdateState::succeeded : UpdateState::degraded, std::nullopt);
 }
@@ -245,7 +256,7 @@ void on_prepared(Context& context, const Prepared& event) {
   if (!update) return;
   if (update->state != UpdateState::preparing) {
     // Cancelled meanwhile: what was made is ours and unused.
-    if (event.directory) context.emit(Discard{update->id, update->save_path, *event.directory});
+    if (event.directory) discard_ended(context, {*event.directory, update->save_path, update->id});
     return;
   }
   if (!event.directory) {
@@ -407,10 +418,8 @@ void on_digest_done(Context& context, const DigestDone& event) {
 void end_before_pause(Context& context, Update& update, UpdateState state, Error error) {
   for (auto& [url, target] : update.targets) context.give_up(target);
   update.targets.clear();
-  if (update.directory_made) {
-    context.record(RecordKind::discard, update, "", {{"directory", update.version.directory}});
-    context.emit(Discard{update.id, update.save_path, update.version.directory});
-  }
+  if (update.directory_made)
+    discard_directory(context, update.pair, {update.version.directory, update.save_path, update.id});
   if (state == UpdateState::rejected)
     context.record(RecordKind::update_rejected, update, "", {{"error", error.text()}});
   end_update(context, update, state, std::move(error));

@@ -33,7 +33,7 @@ enum class RecordKind {
   death,           // a version was the last thing sent to an incarnation that died
   worker_changed,  // an operator added, removed, drained, quarantined or released it
   key_joined,      // another idempotency key for an update that runs already
-  discard,
+  discard,         // a directory goes (the intent), or has gone (`done`)
   last_good,
   owner,       // this state directory's id as an owner of pairs, drawn once
   epoch,       // the pair's epoch is ours; whose it was before, and what that one held paused

@@ -26,19 +26,6 @@ Error died_in(const Update& update, std::string_view what) {
                nullptr};
 }
 
-// Nothing waits for the record of a resume, so it may be lost with the process, and the resume be on its way. With the
-// doubt on record it outlives a barrier that isn't answered in time.
-void assume_resume(Context& context, const Update& update, const Target& target) {
-  Worker& worker = context.worker_of(target);
-  if (!worker.earlier.empty()) return;
-  EarlierCall lost;
-  lost.call = context.state().next_id++;
-  lost.kind = OperationKind::resume;
-  worker.earlier.push_back(lost);
-  context.record(RecordKind::intent, update, target.worker,
-                 {{"operation", std::string(name(lost.kind))}, {"call", lost.call}, {"assumed", true}});
-}
-
 // Whoever isn't at its end may be in any state, and serves no requests until it was read.
 void doubt(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
@@ -49,16 +36,22 @@ void doubt(Context& context, Update& update) {
   }
 }
 
+// A former owner's, and nobody here has asked yet which engine it is.
+bool was_never_asked(Context& context, const Update& update, const Target& target) {
+  return update.takes_over && !context.worker_of(target).dialect;
+}
+
 // It is barriered and read before anything is decided.
 void take_over(Context& context, Update& update) {
   doubt(context, update);
   for (auto& [url, target] : update.targets) {
     if (target.step == Step::done) continue;
-    target.recovered = true;
+    target.recovered = !was_never_asked(context, update, target);
+    if (!target.recovered) continue;
     target.caught_up = update.state == UpdateState::resuming && target.verdict != Verdict::verified;
-    assume_resume(context, update, target);
   }
   for (auto& [url, target] : update.targets) {
+    if (target.step != Step::done && !target.recovered) read_worker(context, update, target);
     if (!target.recovered) continue;
     if (context.worker_of(target).dialect) {
       start_barrier(context, update, target);
@@ -208,6 +201,8 @@ void on_recover(Context& context) {
     abort_queue(context, pair,
                 Error{ErrorCode::shutting_down,
                       fmt::format("pair '{}': the gateway ended while the update waited for its turn", name), nullptr});
+    pair.storage_waits = true;
+    if (state.owner.empty()) settle_storage(context, name);  // nobody tells whose it is
     if (recover_waits_for_look(context, name)) {
       doubt_pair(context, pair);
     } else {

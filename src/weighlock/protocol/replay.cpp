@@ -40,9 +40,9 @@ void Replay::take(const Record& record, Instant at) {
     case RecordKind::targets:
       return targets(record, at);
     case RecordKind::intent:
-      return about_adapters(record) ? void() : intent(record);
+      return about_adapters(record, at) ? void() : intent(record);
     case RecordKind::outcome:
-      return about_adapters(record) ? void() : outcome(record, at);
+      return about_adapters(record, at) ? void() : outcome(record, at);
     case RecordKind::verdict:
       return verdicts(record, at);
     case RecordKind::commit:
@@ -129,11 +129,14 @@ void Replay::process_ended() {
   for (auto& [trainer, busy] : state_.busy) busy.call = 0;
 }
 
-// A resume is sent before its record is durable, so each worker that was paused may have one on its way.
+// Nothing waits for the record of a resume, so it may be lost with the process, and the resume be on its way to whoever
+// was paused: in this update, or before it. The start's own record says it again to each later reader, so the doubt
+// outlives a barrier that isn't answered in time.
 void Replay::suppose_resumes(const Update& update) {
   for (const auto& [url, target] : update.targets) {
     const auto worker = state_.workers.find(url);
-    if (worker == state_.workers.end() || !target.pause_sent || target.step == Step::done) continue;
+    if (worker == state_.workers.end() || target.step == Step::done) continue;
+    if (!target.pause_sent && !worker->second.paused_by_us) continue;
     std::vector<EarlierCall>& earlier = worker->second.earlier;
     const auto resumes = [](const EarlierCall& call) { return call.kind == OperationKind::resume; };
     if (std::any_of(earlier.begin(), earlier.end(), resumes)) continue;
@@ -204,6 +207,7 @@ void Replay::pair_connected(const Record& record) {
     worker.url = spec.url;
     worker.pair = record.pair;
     if (spec.dialect) worker.dialect = spec.dialect;
+    take_over_stranger(pair, worker);
   }
 }
 
@@ -388,7 +392,11 @@ void Replay::discard(const Record& record) {
   const json::value body(record.body);
   const std::string_view directory = text_of(body, "directory");
   if (!pair) return;
+  if (flag_of(body, "done")) return note_discarded(*pair, std::string(directory));
   std::erase_if(pair->stored, [&](const StoredVersion& stored) { return stored.version.directory == directory; });
+  const std::string_view save_path = text_of(body, "save_path");
+  if (!save_path.empty()) note_doomed(*pair, {std::string(directory), std::string(save_path), record.update});
+  forget_in_window(*pair, std::string(directory));
 }
 
 void Replay::sealed(const Record& record) {

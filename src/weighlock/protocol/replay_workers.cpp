@@ -23,10 +23,12 @@ void note_intent(Target& target, OperationKind kind) {
       target.was_paused = false;  // whoever had paused it had continued it: this one is ours to undo
       break;
     case OperationKind::set_label:
+      if (target.step == Step::done) target.step = Step::judged;  // quarantined as it was found, and then healed
       target.label_changed = true;
       break;
     case OperationKind::load:
     case OperationKind::load_empty:
+      if (target.step == Step::done) target.step = Step::judged;
       target.may_have_loaded = target.load_sent && (target.may_have_loaded || target.verdict != Verdict::untouched);
       target.load_sent = true;
       target.verdict = Verdict::unknown;
@@ -187,7 +189,14 @@ void Replay::outcome(const Record& record, Instant at) {
     if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
     note_ended(worker, barrier, outcome, false);
   }
-  if (Target* target = target_of(record)) note_outcome(*target, kind, outcome.kind, label, at);
+  Target* target = target_of(record);
+  if (!target) return;
+  note_outcome(*target, kind, outcome.kind, label, at);
+  if (kind != OperationKind::load && kind != OperationKind::load_empty) return;
+  target->needs_restart = flag_of(body, "needs_restart");
+  if (target->needs_restart)
+    target->cause =
+        Cause{CauseCode::needs_restart, fmt::format("{}: {}", name(kind), std::string(text_of(body, "text"))), at};
 }
 
 // The version that a record names by its numbers.
@@ -285,6 +294,7 @@ void Replay::worker_seen(const Record& record) {
     worker.touched = flag_of(body, "touched");
   }
   for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
+  if (Target* target = target_of(record); target && std::exchange(target->needs_restart, false)) target->cause.reset();
   worker.joins.doubtful_load.clear();
   worker.taken_over.reset();
 }

@@ -24,10 +24,6 @@ void restore_target(Context& context, Update& update, Target& target) {
   }
   if (mutant(Mutant::barrier_skipped) && !target.load_sent) worker.earlier.clear();
   if (!worker.earlier.empty()) return start_barrier(context, update, target);
-  if (target.needs_restart)
-    return quarantine(
-        context, update, target,
-        context.cause(CauseCode::needs_restart, target.cause ? target.cause->message : "it needs a restart"));
   const bool gone =
       target.cause && (target.cause->code == CauseCode::unreachable || target.cause->code == CauseCode::restarted);
   if (gone) return quarantine(context, update, target, *target.cause);
@@ -63,6 +59,23 @@ void begin_restoring(Context& context, Update& update, Error error) {
   }
   for (auto& [url, target] : update.targets) restore_target(context, update, target);
   finish_if_done(context, update);
+}
+
+void start_leave(Context& context, const std::string& name, const std::vector<std::string>& workers, bool takes_over) {
+  Pair& pair = context.state().pairs.at(name);
+  Update update;
+  update.number = context.state().next_update++;
+  update.id = fmt::format("{}-{}", context.state().boot, update.number);
+  update.kind = UpdateKind::leave;
+  update.takes_over = takes_over;
+  update.pair = name;
+  update.policy = pair.spec.policy;
+  update.version = pair.committed.value_or(VersionRef{});
+  update.requested_at = context.now();
+  for (const std::string& url : workers) update.targets[url].worker = url;
+  const UpdateId id = update.id;
+  pair.active = id;
+  begin_leave(context, context.state().updates.emplace(id, std::move(update)).first->second);
 }
 
 void begin_leave(Context& context, Update& update) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weighlock/core/error.hpp"
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/event.hpp"
 #include "weighlock/protocol/lora_state.hpp"
 #include "weighlock/protocol/ownership_state.hpp"
@@ -225,7 +226,7 @@ struct Update {
   int batches = 1;
   bool quorum_reached = false;
   int waiting = 0;  // targets with a call under way: while there are any, no phase that waits for all is over
-  // What the last look at all targets left to count down (load.cpp).
+  // What the last look at all targets left to count down (load_decision.cpp).
   struct Countdown {
     int unjudged = 0;       // of the batch
     int unloaded = 0;       // targets that aren't being verified yet
@@ -257,6 +258,13 @@ struct StoredVersion {
   bool handed = false;     // its directory is another's: never deleted, only forgotten
   bool withdrawn = false;  // committed, and the pair was rolled back from it since
   std::uint64_t bytes = 0;
+};
+
+// A directory whose removal is on record, and not known to be done: whoever starts next asks for it again.
+struct DoomedDirectory {
+  std::string directory;
+  std::string save_path;  // the pair's when it was recorded
+  UpdateId update;        // "": an operator asked
 };
 
 // Trainers and workers that can transfer weights together. It is never on record: a process that starts has none, and
@@ -292,10 +300,12 @@ struct Pair {
   std::optional<VersionRef> committed;
   std::optional<VersionRef> last_good;
   std::optional<VersionRef>
-      previous_good;                  // the last good before that: taken again if the last one's bytes turn out bad
-  std::optional<VersionRef> highest;  // the highest number committed in the newest lineage that has committed any: a
-                                      // rollback lowers `committed`, and numbers are still used once
-  std::deque<StoredVersion> stored;   // what is known on storage, in the order in which it was sealed
+      previous_good;                   // the last good before that: taken again if the last one's bytes turn out bad
+  std::optional<VersionRef> highest;   // the highest number committed in the newest lineage that has committed any: a
+                                       // rollback lowers `committed`, and numbers are still used once
+  std::deque<StoredVersion> stored;    // what is known on storage, in the order in which it was sealed
+  std::deque<DoomedDirectory> doomed;  // in the order of their records, bounded
+  bool storage_waits = false;          // of this process: what the one before owed the storage waits for the first look
   std::string rollback_reason = "the pair has no committed version yet";  // why last_good is none
   std::uint64_t bytes_last = 0;
   UpdateId active;
@@ -340,6 +350,10 @@ struct State {
   std::map<TimerId, std::string> watch_timers;  // worker
   std::map<TimerId, std::string> epoch_timers;  // pair
   std::deque<UpdateId> orphans;                 // ended updates of removed pairs, bounded
+  // How often workers are looked at between updates; the edge may choose other times when it starts.
+  Milliseconds watch_period = limits::kWatchPeriod;
+  Milliseconds idle_watch_period = limits::kIdleWatchPeriod;
+  Milliseconds watch_read_timeout = limits::kWatchReadTimeout;
   std::uint64_t next_id = 1;
   std::uint64_t next_update = 1;
   bool stopping = false;

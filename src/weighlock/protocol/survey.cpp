@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -24,6 +25,7 @@ void survey_ended(Context& context, Update& update) {
 void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
   const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
   const std::string before = std::exchange(worker.incarnation, reading.incarnation);
+  note_replaced_member(context, worker, before);
   if (says_loading(reading.label)) {
     worker.labels = {
         reading.label};  // ours went to the new process; what it started with is likely what the old one did
@@ -191,8 +193,11 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
   if (outcome.ok() && outcome.reading) {
     if (kind == OperationKind::barrier) worker.earlier.clear();
     // It got the pause that was meant for its predecessor: it is held, whatever becomes of this update.
-    if (observe(context, worker, *outcome.reading) && worker.paused_by_us)
-      context.set_worker(worker, WorkerState::quarantined, worker.cause);
+    if (observe(context, worker, *outcome.reading) && worker.paused_by_us) {
+      const Cause restarted =
+          context.cause(CauseCode::restarted, "a new process answers, and the pause of its predecessor reached it");
+      context.set_worker(worker, WorkerState::quarantined, worker.cause.value_or(restarted));
+    }
     target.reached = worker.earlier.empty();
     target.was_paused = outcome.reading->paused && !worker.paused_by_us;
     target.paused = outcome.reading->paused;

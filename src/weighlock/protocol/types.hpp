@@ -150,6 +150,7 @@ struct Policy {
 struct HeldWorker {
   std::string url;
   std::string incarnation;  // "" = not known when it was written
+  std::string label = {};   // under this one nothing has begun that could have torn it; "" = it may be torn under any
   bool operator==(const HeldWorker&) const = default;
 };
 

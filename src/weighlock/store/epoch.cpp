@@ -61,7 +61,7 @@ std::int64_t number_in(std::string_view name) {
 std::string text_of(const std::string& pair, const EpochRecord& record) {
   json::array workers;
   for (const EpochWorker& worker : record.paused)
-    workers.push_back(json::object{{"url", worker.url}, {"incarnation", worker.incarnation}});
+    workers.push_back(json::object{{"url", worker.url}, {"incarnation", worker.incarnation}, {"label", worker.label}});
   return json::serialize(json::object{{"epoch", record.number},
                                       {"pair", pair},
                                       {"owner", record.owner},
@@ -98,7 +98,7 @@ EpochRecord parse(std::int64_t number, const std::string& text, const std::strin
   const json::value* list = find(*body, "paused");
   if (!list || !list->is_array()) return unreadable(number, fmt::format("'{}' has no list 'paused'", path));
   for (const json::value& one : list->get_array())
-    out.paused.push_back({member(one, "url"), member(one, "incarnation")});
+    out.paused.push_back({member(one, "url"), member(one, "incarnation"), member(one, "label")});
   std::erase_if(out.paused, [](const EpochWorker& worker) { return worker.url.empty(); });
   return out;
 }

@@ -27,6 +27,7 @@ inline constexpr int kEpochsKept = 4;  // the present one, and what a person on 
 struct EpochWorker {
   std::string url;
   std::string incarnation;  // "" = not known
+  std::string label = {};   // as protocol/types.hpp, HeldWorker
   bool operator==(const EpochWorker&) const = default;
 };
 

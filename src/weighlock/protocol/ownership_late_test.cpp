@@ -1,0 +1,337 @@
+// What comes late to a gateway: a look, a claim, its own process. And what one does that has no epoch at all.
+#include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/fixture_test.hpp"
+#include "weighlock/protocol/ownership.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+using namespace std::chrono_literals;
+using K = OperationKind;
+
+constexpr Milliseconds kStoodStill{14s};  // longer than any limit of a look
+
+class LateTest : public Fixture {
+ protected:
+  LateTest() { keep_epochs("me", std::make_shared<FakeEpochs>()); }
+  const Pair& pair() const { return state().pairs.at("actor"); }
+  const Ownership& own() const { return pair().ownership; }
+  void taken_by_another() { epochs->files[9] = Epoch{9, "another", "far", "", "", {}}; }
+  std::size_t calls() { return engine(0).operations.size() + engine(1).operations.size(); }
+  static Outcome ok() {
+    Outcome outcome;
+    outcome.kind = OutcomeKind::ok;
+    return outcome;
+  }
+  // The first worker's pause is answered after the last look went stale, and the look that this asks for is under way;
+  // then the process stands still.
+  UpdateId stand_still_behind_a_look() {
+    connect(2);
+    request(1);
+    silence(0, K::pause);
+    const UpdateId id = request(2);
+    epochs->looks_silent = true;
+    stand_still(limits::kEpochStale + 1ms);
+    engine(0).paused = true;
+    looks_before = epochs->looks;
+    answer_silenced(0, ok());
+    before = calls();
+    seen = epochs->highest();
+    stand_still(kStoodStill);
+    return id;
+  }
+  // What the storage had said of us before anybody else came.
+  void answer_look() {
+    ASSERT_TRUE(own().look);
+    post(EpochSeen{*own().look, "actor", seen});
+  }
+  void quarantine_by_hand(int i) {
+    ChangeWorker event;
+    event.token = 70;
+    event.pair = "actor";
+    event.change = WorkerChange::quarantine;
+    event.worker.url = url(i);
+    post(event);
+    ASSERT_FALSE(replies.back().error);
+  }
+  std::size_t before = 0;
+  int looks_before = 0;
+  Epoch seen;
+};
+
+// --- looks
+
+TEST_F(LateTest, look_that_is_answered_too_late_sends_nothing_once_another_took_the_pair) {
+  const UpdateId id = stand_still_behind_a_look();
+  taken_by_another();
+  epochs->looks_silent = false;
+  answer_look();
+  EXPECT_EQ(calls(), before);
+  EXPECT_TRUE(is_superseded(pair()));
+  EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
+}
+
+TEST_F(LateTest, look_that_is_answered_too_late_is_followed_by_exactly_one_more) {
+  const UpdateId id = stand_still_behind_a_look();
+  answer_look();
+  EXPECT_EQ(epochs->looks, looks_before + 2);
+  EXPECT_EQ(calls(), before) << "its answer is waited for";
+  stand_still(kStoodStill);
+  answer_look();  // as late: the storage is that slow
+  EXPECT_GT(calls(), before) << "what waited does not wait for a third";
+  epochs->looks_silent = false;
+  answer_look();
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+}
+
+TEST_F(LateTest, look_whose_timer_fired_first_has_its_grace_before_anything_goes_on_without_it) {
+  const UpdateId id = stand_still_behind_a_look();
+  taken_by_another();
+  advance(0ms);  // every timer that was due has fired, and the answer lies there unread
+  EXPECT_EQ(calls(), before);
+  EXPECT_FALSE(own().overdue);
+  advance(limits::kEpochLookBusy - 1ms);
+  EXPECT_EQ(calls(), before);
+  epochs->looks_silent = false;
+  answer_look();
+  EXPECT_EQ(calls(), before);
+  EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
+}
+
+TEST_F(LateTest, look_that_is_not_answered_in_its_grace_either_is_not_waited_for) {
+  const UpdateId id = stand_still_behind_a_look();
+  advance(0ms);
+  advance(limits::kEpochLookBusy);
+  EXPECT_TRUE(own().overdue);
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+}
+
+// --- claims
+
+TEST_F(LateTest, list_that_was_written_long_ago_pauses_nobody_before_a_look) {
+  for (const bool taken : {true, false}) {
+    SCOPED_TRACE(taken);
+    keep_epochs("me", std::make_shared<FakeEpochs>());
+    connect(2);
+    request(1);
+    epochs->claims_silent = true;
+    const UpdateId id = request(2);
+    ASSERT_EQ(update(id).state, UpdateState::pausing);
+    ASSERT_TRUE(own().claim);
+    const int paused = count(0, K::pause) + count(1, K::pause);
+    stand_still(kStoodStill);
+    if (taken) taken_by_another();
+    epochs->looks_silent = true;
+    post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{1, std::nullopt, std::nullopt}});
+    EXPECT_EQ(count(0, K::pause) + count(1, K::pause), paused) << "the process stood still behind it";
+    epochs->looks_silent = epochs->claims_silent = false;
+    ASSERT_TRUE(own().look);
+    post(EpochSeen{*own().look, "actor", epochs->highest()});
+    if (taken) {
+      EXPECT_EQ(count(0, K::pause) + count(1, K::pause), paused);
+      EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
+    } else {
+      EXPECT_EQ(update(id).state, UpdateState::succeeded);
+    }
+  }
+}
+
+// --- the end of the process
+
+TEST_F(LateTest, gateway_that_is_told_to_stop_after_it_stood_still_looks_before_it_undoes_its_update) {
+  for (const bool taken : {true, false}) {
+    SCOPED_TRACE(taken);
+    keep_epochs("me", std::make_shared<FakeEpochs>());
+    stopped = false;
+    connect(2);
+    request(1);
+    silence(0, K::load);
+    const UpdateId id = request(2);
+    stand_still(kStoodStill);
+    if (taken) taken_by_another();
+    before = calls();
+    epochs->looks_silent = true;
+    post(Shutdown{});
+    EXPECT_EQ(calls(), before);
+    EXPECT_FALSE(stopped);
+    ASSERT_TRUE(own().look);
+    epochs->looks_silent = false;
+    post(EpochSeen{*own().look, "actor", epochs->highest()});
+    EXPECT_TRUE(stopped);
+    EXPECT_EQ(calls() == before, taken);
+    EXPECT_EQ(update(id).error->code, taken ? ErrorCode::superseded : ErrorCode::shutting_down);
+  }
+}
+
+TEST_F(LateTest, client_that_waits_for_a_look_is_answered_before_a_gateway_stops) {
+  for (const bool taken : {true, false}) {
+    SCOPED_TRACE(taken);
+    keep_epochs("me", std::make_shared<FakeEpochs>());
+    stopped = false;
+    connect(2);
+    request(1);
+    silence(0, K::read_state);
+    silence(1, K::read_state);
+    request(2);
+    epochs->looks_silent = true;
+    stand_still(kStoodStill);
+    if (taken) taken_by_another();
+    ConnectPair again;
+    again.token = 44;
+    again.spec = pair().spec;
+    post(again);
+    ASSERT_EQ(own().parked.size(), 1u);
+    post(Shutdown{});
+    EXPECT_FALSE(stopped);
+    epochs->looks_silent = false;
+    ASSERT_TRUE(own().look);
+    post(EpochSeen{*own().look, "actor", epochs->highest()});
+    advance(1min);
+    EXPECT_TRUE(stopped);
+    EXPECT_EQ(replies.back().token, 44u);
+    EXPECT_EQ(replies.back().error->code, ErrorCode::shutting_down);
+  }
+}
+
+// --- lists
+
+// A heal ends under the label that the worker had before, whatever it did to it.
+TEST_F(LateTest, worker_that_is_healed_is_listed_without_a_label) {
+  connect(2);
+  request(1);
+  script(0, K::load, failed(OutcomeKind::touched, "broken"));
+  silence(0, K::load);
+  Policy everyone;
+  everyone.on_failure = OnFailure::rollback_all;
+  const UpdateId id = request(2, everyone);
+  ASSERT_EQ(update(id).state, UpdateState::restoring);
+  ASSERT_FALSE(epochs->highest().paused.empty());
+  EXPECT_EQ(epochs->highest().paused[0], (HeldWorker{url(0), "start-1", ""}));
+}
+
+TEST_F(LateTest, worker_that_is_verified_at_the_commit_is_listed_with_its_new_label) {
+  connect(2);
+  request(1);
+  silence(0, K::resume);
+  const UpdateId id = request(2);
+  ASSERT_EQ(update(id).state, UpdateState::resuming);
+  ASSERT_FALSE(epochs->highest().paused.empty());
+  EXPECT_EQ(epochs->highest().paused[0], (HeldWorker{url(0), "start-1", "2"}));
+}
+
+// A load under the label that it has can't be told from none.
+TEST_F(LateTest, worker_that_is_loaded_under_the_label_that_it_has_is_listed_without_one) {
+  connect(2);
+  request(1);
+  ConnectPair again;
+  again.token = 9;
+  again.spec = pair().spec;
+  again.new_lineage = true;
+  post(again);
+  silence(0, K::load);
+  const UpdateId id = request(1);
+  ASSERT_EQ(update(id).state, UpdateState::loading);
+  ASSERT_EQ(epochs->highest().paused.size(), 2u);
+  EXPECT_EQ(epochs->highest().paused[0], (HeldWorker{url(0), "start-1", ""}));
+}
+
+TEST_F(LateTest, pair_whose_caller_pauses_lists_nobody) {
+  connect(2);
+  ConnectPair again;
+  again.token = 9;
+  again.spec = pair().spec;
+  again.spec.policy.pause = PauseOwner::caller;
+  post(again);
+  request(1, again.spec.policy);
+  quarantine_by_hand(0);
+  advance(1min);
+  EXPECT_TRUE(epochs->highest().paused.empty());
+}
+
+// --- a start
+
+TEST_F(LateTest, nobody_of_the_running_update_is_ready_while_a_start_waits_for_its_look) {
+  for (const bool committed : {false, true}) {
+    SCOPED_TRACE(committed);
+    keep_epochs("me", std::make_shared<FakeEpochs>());
+    connect(2);
+    request(1);
+    committed ? die_at_record(RecordKind::commit, "", true) : die_at_record(RecordKind::intent, "load", true);
+    const UpdateId id = request(2);
+    ASSERT_TRUE(dead());
+    start_again_with([&] { epochs->looks_silent = true; });
+    ASSERT_TRUE(own().recover_waits);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(worker(i).state, WorkerState::unknown) << i;
+    before = calls();
+    advance(1s);
+    EXPECT_EQ(calls(), before);
+    epochs->looks_silent = false;
+    post(EpochSeen{*own().look, "actor", epochs->highest()});
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(worker(i).state, WorkerState::ready) << i;
+    EXPECT_EQ(update(id).state, committed ? UpdateState::succeeded : UpdateState::rolled_back);
+  }
+}
+
+// --- without an epoch
+
+// Nobody asked this gateway for the pair since another took it: the word keeps the worker out here, and no more.
+TEST_F(LateTest, operators_quarantine_at_a_gateway_that_never_had_the_pair_pauses_no_worker_of_another) {
+  connect(2);
+  epochs->files[1] = Epoch{1, "another", "far", "", "", {}};
+  quarantine_by_hand(0);
+  advance(10min);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_EQ(count(0, K::pause), 0);
+  EXPECT_FALSE(engine(0).paused);
+  EXPECT_EQ(own().epoch, 0);
+  EXPECT_EQ(epochs->highest().owner, "another");
+}
+
+TEST_F(LateTest, operators_quarantine_of_a_pair_that_is_nobodys_takes_its_epoch_and_pauses) {
+  connect(2);
+  quarantine_by_hand(0);
+  advance(10s);
+  EXPECT_TRUE(engine(0).paused);
+  EXPECT_EQ(own().epoch, 1);
+  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(0), "start-1", ""}}));
+}
+
+TEST_F(LateTest, operators_quarantine_pauses_where_no_epoch_can_be_kept) {
+  epochs->look_error = epochs->claim_error = Error{ErrorCode::storage_not_visible, "no such mount", nullptr};
+  connect(2);
+  quarantine_by_hand(0);
+  advance(10s);
+  EXPECT_TRUE(engine(0).paused);
+}
+
+TEST_F(LateTest, worker_that_is_quarantined_between_updates_is_listed_before_it_is_paused) {
+  connect(2);
+  request(1);
+  const int paused = count(0, K::pause);
+  epochs->claims_silent = true;
+  quarantine_by_hand(0);
+  advance(5s);
+  EXPECT_EQ(count(0, K::pause), paused);
+  epochs->claims_silent = false;
+  ASSERT_TRUE(own().claim);
+  epochs->files[1].paused = own().writing;
+  post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{1, std::nullopt, std::nullopt}});
+  advance(5s);
+  EXPECT_TRUE(engine(0).paused);
+  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(0), "start-1", ""}}));
+}
+
+TEST_F(LateTest, storage_that_goes_on_refusing_the_list_keeps_no_worker_out_of_service_for_long) {
+  connect(2);
+  request(1);
+  const int paused = count(0, K::pause);
+  epochs->claim_error = Error{ErrorCode::storage_full, "no space left", nullptr};
+  quarantine_by_hand(0);
+  advance(2s);
+  EXPECT_EQ(count(0, K::pause), paused) << "it is asked again first";
+  advance(1min);
+  EXPECT_TRUE(engine(0).paused);
+}
+
+}  // namespace
+}  // namespace weighlock::protocol
