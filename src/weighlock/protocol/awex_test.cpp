@@ -1,4 +1,5 @@
-// Pairs that transfer: the group's life, and what a collective that fails leaves.
+// Pairs that transfer: the group's life, where it meets, and what a collective that fails leaves.
+// long because one fixture plays it all
 #include "weighlock/protocol/awex.hpp"
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/fixture_test.hpp"

@@ -1,3 +1,4 @@
+// long because each kind of record has its few lines here
 #include "weighlock/protocol/replay.hpp"
 
 #include <fmt/format.h>
