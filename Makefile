@@ -95,7 +95,7 @@ awex: awex-plans ## the real awex package, through the gateway
 test: ## install what is needed, and pass everything that CI runs
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory install-test build-all
-	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault model demo-smoke presets controller real awex-plans
+	@$(MAKE) --no-print-directory tidy-check types unit blackbox sim fault model demo-smoke presets controller real awex
 	@tools/part.sh --summary
 
 bench: build-all ## measure this gateway beside AReaL's, alternating; fails when a wanted figure is missed (docs/benchmarks.md)

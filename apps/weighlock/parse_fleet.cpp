@@ -18,17 +18,19 @@ struct NumberFlag {
 }  // namespace
 
 Parsed parse_rollback(const Call& call) {
-  CommandParser parser("rollback",
-                       "Bring every worker of a pair back to a version that was committed before and is still stored. "
-                       "Nothing is saved; the version is verified before any worker is paused.",
-                       "weighlock rollback actor            # to the version before the present one\n"
-                       "  weighlock rollback actor --to 41    # `weighlock versions actor` lists what there is");
+  CommandParser parser(
+      "rollback",
+      "Bring every worker of a pair back to a version that was committed before and is still stored. "
+      "Nothing is saved; the version is verified before any worker is paused.",
+      "weighlock rollback actor            # to the version before that no engines died of\n"
+      "  weighlock rollback actor --to 41    # `weighlock versions actor` lists what there is");
   RollbackArguments rollback;
   std::string to, lineage, wait;
   std::vector<std::string> set;
   CLI::App& app = parser.app();
   app.add_option("pair", rollback.pair, "the pair's name")->type_name("PAIR");
-  app.add_option("--to", to, "the version to go to")->type_name("N");
+  app.add_option("--to", to, "the version to go to; refused if it was the last thing sent to two engines that died")
+      ->type_name("N");
   app.add_option("--lineage", lineage, "of which run it is, if several have that number")->type_name("N");
   app.add_option("--wait", wait, "seconds to wait for the outcome (300); 0: only start it")->type_name("SECONDS");
   app.add_option("--key", rollback.key, "idempotency key: the same key never starts a second one")->type_name("KEY");

@@ -162,7 +162,8 @@ class Client:
     ) -> Update:
         """Brings the pair's workers back to a version that was committed before, and returns when that has ended.
 
-        to:      its number, of those in `versions`; None: the newest that was committed before the present one.
+        to:      its number, of those in `versions`; None: the newest that was committed before the present one,
+                 without those that engines died of.
         lineage: of which run `to` is, if several have that number.
 
         The rest, and what is raised, as for `update`. Nothing is saved, the version is verified before any worker is

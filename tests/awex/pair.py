@@ -1,5 +1,7 @@
 """One AWEX pair: its workers, and the gateway's calls about it. What a user was promised is asserted here, once for all tests."""
 import os
+import random
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -11,8 +13,19 @@ import wire  # noqa: E402
 from fleet import Fleet, Worker  # noqa: E402
 from gateway import KEY, Gateway  # noqa: E402
 
+# Below the ports that are drawn for connections: one of those may be another's by the time the ranks meet there, and a rank
+# that tries too early may even meet itself.
+MEETING_PORTS = (20_000, 32_000)
 # A crowded machine; what must be quick has a limit of its own.
 PATIENCE = 90
+
+
+def meeting_port() -> int:
+    while True:
+        port = random.randrange(*MEETING_PORTS)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 class Pair:
@@ -42,7 +55,7 @@ class Pair:
             "mode": "awex",
             "save_path": save_path,
             "nccl_master_addr": "127.0.0.1",
-            "nccl_master_port": wire.free_port(),
+            "nccl_master_port": meeting_port(),
             "colocate": self.colocated,
         }
         return self.gateway.call("POST", "/connect", body, timeout=PATIENCE)

@@ -163,9 +163,6 @@ def measure_awex(arguments):
 
     runs = alternate(arguments, {"ours": [transfer, transfer_alike], "peer": [transfer]})
     arguments.raw["awex"] = runs
-    if runs["ours"][0] is None:
-        print("  ours doesn't carry AWEX: not measured", file=sys.stderr)
-        return
     peer, at = runs.get("peer", []), f", N = {workers}"
     for ours, who in (("ours", "we pause"), ("ours: transfer_alike", "the trainer pauses")):
         yield Figure(f"AWEX update beyond the workers' own time, {who}" + at, "ms", gathered(runs[ours], "beyond_ms"),

@@ -79,12 +79,10 @@ def slow_loads(arguments, gateway, workers, count, settings=TRUSTING):
 def transfers(arguments, gateway, workers, count, settings=None):
     """Updates in AWEX mode of a pair of `workers`, half of them trainers: the fleet's transfer is a collective that takes
     TRANSFER_MS after the last has been asked; what the gateway adds to it. "connect_ms" is of a bring-up in which all
-    workers answer at once. None where the mode isn't carried."""
+    workers answer at once."""
     fleet = {"infer": workers // 2, "train": workers // 2, "latency_ms": {"/awex/update_weights": TRANSFER_MS}}
     with Lab(arguments, gateway, fleet, ["--update-timeout", "60"]) as lab:
         connected, refused = lab.gateway.connect_awex(lab.fleet.urls, settings)
-        if refused and "not carried" in refused:
-            return None
         if refused:
             raise NotOk(f"{gateway}: {refused}")
         wall, answer = lab.gateway.update(1)
@@ -98,12 +96,10 @@ def transfers(arguments, gateway, workers, count, settings=None):
 
 
 def served(arguments, gateway, workers, readers):
-    """What a worker reads of the metadata at a bring-up, both lists, and the gateway's CPU for it. None as above."""
+    """What a worker reads of the metadata at a bring-up, both lists, and the gateway's CPU for it."""
     fleet = {"infer": workers // 2, "train": workers // 2, "awex_tensors": 10 if arguments.smoke else 100}
     with Lab(arguments, gateway, fleet) as lab:
         _, refused = lab.gateway.connect_awex(lab.fleet.urls)
-        if refused and "not carried" in refused:
-            return None
         if refused:
             raise NotOk(f"{gateway}: {refused}")
         pair = json.loads(lab.fleet.ask("statistics")["awex_group"])["pair_name"]

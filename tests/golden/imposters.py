@@ -1,7 +1,8 @@
 """Recording imposters of an SGLang engine and of a rank of AReaL's trainer, over real sockets.
 
 An engine answers what a gateway asks it in an update, from the files it was told to load, so that the gateway's own checks
-pass; rank 0 really writes a small checkpoint. Every request is recorded with the times at which it came and was answered.
+pass; rank 0 really writes a small checkpoint. In AWEX mode both report what they did when they were recorded, and take part in
+collectives. Every request is recorded with the times at which it came and was answered.
 """
 import http.server
 import json
@@ -80,7 +81,33 @@ class Imposter:
         self.server.server_close()
 
 
+class Awex:
+    """The /awex routes of one worker. A collective is answered when each of its members was asked."""
+
+    COLLECTIVES = ("init_weights_update_group", "batch_isend_irecv", "update_weights", "init_colocate_weight_update",
+                   "execute_colocate_weight_update")
+
+    def __init__(self, good, reports, everyone, noted):
+        self.good, self.reports, self.everyone, self.noted = good, reports, everyone, noted
+        self.versions = []
+
+    def answer(self, asked):
+        if asked.path in self.reports:
+            return 200, self.reports[asked.path]
+        call = asked.path.rpartition("/")[2]
+        if call in self.COLLECTIVES:
+            try:
+                self.everyone.wait(COLLECTIVE_S)
+            except threading.BrokenBarrierError:
+                return 500, {"error": "the other ranks were not asked"}
+        if call in self.noted:
+            self.versions.append(asked.body["version"])
+        return 200, self.good
+
+
 class Engine(Imposter):
+    awex = None
+
     def __init__(self, name, log, start, adapters):
         self.path, self.label, self.paused = start, "default", False
         self.pauses = self.continues = 0
@@ -89,9 +116,11 @@ class Engine(Imposter):
 
     def state(self):
         return {"paused": self.paused, "loaded": self.loads[-1] if self.loads else None, "loads": self.loads,
-                "adapters": list(self.adapters)}
+                "adapters": list(self.adapters), "awex": self.awex.versions if self.awex else []}
 
     def answer(self, asked):
+        if self.awex and asked.path.startswith("/awex/"):
+            return self.awex.answer(asked)
         body = asked.body if asked.method == "POST" else None
         handler = getattr(self, asked.method.lower() + asked.path.replace("/", "_"), None)
         return handler(body) if handler else (404, {"detail": "Not Found"})
@@ -158,6 +187,7 @@ class Engine(Imposter):
 
 
 class Trainer(Imposter):
+    awex = None
     answer_headers = (("Connection", "close"),)  # as Werkzeug's server does
 
     def __init__(self, name, log, writes, all_ranks):
@@ -165,9 +195,11 @@ class Trainer(Imposter):
         super().__init__(name, log)
 
     def state(self):
-        return {"saves": self.saves}
+        return {"saves": self.saves, "awex": self.awex.versions if self.awex else []}
 
     def answer(self, asked):
+        if self.awex and asked.path.startswith("/awex/"):
+            return self.awex.answer(asked)
         if (asked.method, asked.path) != ("POST", "/save"):
             return 404, {"error": "Not Found"}
         directory = asked.body["args"][0]["data"]["path"]

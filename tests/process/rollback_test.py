@@ -85,19 +85,26 @@ class RollbackTest(process_test.Programs):
         code, out, err = self.weighlock("journal", "inspect", "--state-dir", self.path("state"), "--json")
         self.assertEqual(code, 0, err)
         records = json.loads(out)["records"]
-        lost = next(record["number"] for record in records if record["kind"] == "commit")
-        database = sqlite3.connect(self.path("state/journal.db"))
-        database.execute("DELETE FROM records WHERE number = ?", (lost,))
-        database.commit()
-        database.close()
-        refused = self.start_gateway("refused")
-        self.assertNotEqual(refused.child.wait(timeout=30), 0)
-        self.assertIn(f"record {lost} is missing", refused.text())
-        self.assertIn("weighlock journal inspect", refused.text())
-        code, out, err = self.weighlock("journal", "inspect", self.path("state"))
-        self.assertEqual(code, 1, out + err)
-        self.assertIn(f"DAMAGE  record {lost} is missing", out)
-        self.assertIn(f"{lost + 1}  ", out)
+        number = next(record["number"] for record in records if record["kind"] == "commit")
+        self.assertLess(number, records[-1]["number"], "it is in the middle")
+        change = ("UPDATE records SET body = CAST(replace(CAST(body AS TEXT), '\"version\":1', '\"version\":2') AS BLOB) "
+                  "WHERE number = ?")
+        for sql, fault in ((change, f"record {number}: its content"), ("DELETE FROM records WHERE number = ?",
+                                                                       f"record {number} is missing")):
+            with self.subTest(fault):
+                database = sqlite3.connect(self.path("state/journal.db"))
+                self.assertEqual(database.execute(sql, (number,)).rowcount, 1)
+                database.commit()
+                database.close()
+                refused = self.start_gateway("refused")
+                self.assertNotEqual(refused.child.wait(timeout=30), 0)
+                self.assertIn(fault, refused.text())
+                self.assertIn("weighlock journal inspect", refused.text())
+                code, out, err = self.weighlock("journal", "inspect", self.path("state"))
+                self.assertEqual(code, 1, out + err)
+                self.assertIn(f"DAMAGE  {fault}", out)
+                for other in (number - 1, number + 1):
+                    self.assertRegex(out, rf"(?m)^ *{other}  ", "the rest is shown")
 
 
 if __name__ == "__main__":

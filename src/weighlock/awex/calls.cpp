@@ -23,6 +23,12 @@ HttpRequest post_nothing(std::string_view target) {
       "POST", std::string(target), {{"Accept", "*/*"}, {"Content-Type", "application/octet-stream"}}, ""};
 }
 
+// Workers make "tcp://ADDRESS:PORT" of it.
+std::string in_a_url(std::string_view address) {
+  const bool is_six = address.find(':') != std::string_view::npos;
+  return is_six ? fmt::format("[{}]", address) : std::string(address);
+}
+
 bool is_a_proxys(int status) {
   return status == 408 || status == 502 || status == 504;
 }
@@ -101,8 +107,8 @@ HttpRequest init_request(const BringUp& all, std::string_view kv_store_url, std:
       fmt::format(R"({{"pair_name": {}, "master_addr": {}, "master_port": {}, "world_size": {}, )"
                   R"("kv_store_url": {}, "infer_world_size": {}, "train_world_size": {}, "num_engines": {}, )"
                   R"("transfer_rank": {}}})",
-                  quoted(all.pair_name), quoted(all.master_addr), all.master_port, all.world_size, quoted(kv_store_url),
-                  all.infer_world_size, all.train_world_size, all.engines, transfer_rank));
+                  quoted(all.pair_name), quoted(in_a_url(all.master_addr)), all.master_port, all.world_size,
+                  quoted(kv_store_url), all.infer_world_size, all.train_world_size, all.engines, transfer_rank));
 }
 
 HttpRequest init_colocate_request(const BringUp& all, std::string_view kv_store_url, std::uint32_t transfer_rank) {
@@ -143,8 +149,7 @@ std::vector<std::string> colocate_keys(std::uint32_t train_ranks, std::int64_t v
 }
 
 std::string store_url(std::string_view address, int port) {
-  const bool is_v6 = address.find(':') != std::string_view::npos;
-  return is_v6 ? fmt::format("http://[{}]:{}", address, port) : fmt::format("http://{}:{}", address, port);
+  return fmt::format("http://{}:{}", in_a_url(address), port);
 }
 
 }  // namespace weighlock::awex

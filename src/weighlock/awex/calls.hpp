@@ -48,8 +48,8 @@ HttpRequest train_meta_request(const Parallelism& train, const Parallelism& infe
 HttpRequest infer_meta_request(const Parallelism& train, const Parallelism& infer);
 
 struct BringUp {
-  std::string pair_name;  // the group's; also the path at which its metadata is read
-  std::string master_addr;
+  std::string pair_name;    // the group's; also the path at which its metadata is read
+  std::string master_addr;  // without brackets
   int master_port = 0;
   std::uint32_t world_size = 0;
   std::uint32_t infer_world_size = 0;

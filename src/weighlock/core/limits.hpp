@@ -44,7 +44,10 @@ inline constexpr std::int64_t kVersionMagnitudeMax =
 // HTTP client
 inline constexpr std::size_t kAnswerHeaderBytesMax = 64 * 1024;
 inline constexpr std::size_t kAnswerBodyBytesMax =
-    64 * 1024 * 1024;                        // vLLM's checksums of a large model are about 1 MB
+    64 * 1024 * 1024;  // vLLM's checksums of a large model are about 1 MB
+// Of one AWEX worker's metadata: an engine of 32 ranks of DeepSeek-V3's size reports 88 MB.
+inline constexpr std::size_t kReportBytesMax = 256 * 1024 * 1024;
+inline constexpr std::size_t kReportsBytesMax = 512 * 1024 * 1024;  // read and not parsed yet, of any number of workers
 inline constexpr auto kConnectTimeout = 5s;  // a worker on the same network answers in milliseconds
 inline constexpr auto kCallHardTimeout =
     7200s;  // a leaked call ends some day; the protocol's deadlines come long before
@@ -78,6 +81,12 @@ inline constexpr std::chrono::milliseconds kEpochLookBusy = 500ms;    // while e
 inline constexpr std::chrono::milliseconds kEpochStale = 1s;          // two such looks: nothing waits while they come
 inline constexpr std::chrono::milliseconds kEpochLookTimeout = 5s;    // a mount that says nothing by then hangs
 inline constexpr std::chrono::milliseconds kEpochWriteTimeout = 30s;  // as a pause's: the update waits for it
+// Direct transfer (docs/awex.md)
+inline constexpr std::chrono::milliseconds kTransferGrace = 5s;  // after a first failure, for the others' own words
+inline constexpr std::chrono::milliseconds kLeaveWait = 5s;      // of a disconnect, for trainers that leave their group
+inline constexpr std::size_t kMeetingsMax = 4096;  // places that are remembered: as many workers as a pair may have
+inline constexpr int kMeetingPortsMax = 1000;      // tried from the first one on
+
 inline constexpr std::size_t kWorkersPerPairMax = 4096;
 inline constexpr std::size_t kTrainersPerPairMax = 16384;
 inline constexpr std::size_t kPairsMax = 1024;

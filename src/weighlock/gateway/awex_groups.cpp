@@ -11,13 +11,11 @@
 #include "weighlock/core/check.hpp"
 #include "weighlock/core/limits.hpp"
 #include "weighlock/core/url.hpp"
+#include "weighlock/protocol/awex_blame.hpp"
 #include "weighlock/runtime/log.hpp"
 
 namespace weighlock {
 namespace {
-
-constexpr int kFirstMasterPort = 29'500;  // torch's own default, and where AReaL's gateway began to count
-constexpr int kMasterPorts = 1'000;
 
 Url url_of(const std::string& text) {
   Result<Url> url = parse_url(text);
@@ -42,9 +40,14 @@ struct AwexGroups::Build {
   awex::Parallelism train, infer;
   awex::BringUp all;
   std::vector<std::string> store_urls;  // trainers, then workers: how each reaches us
-  bool joined = false;                  // a bring-up was sent, so there may be something to leave
+  // Likewise: what each reported; none while it is read.
+  std::vector<std::optional<Result<awex::Report>>> reports;
+  std::size_t reading = 0;         // on the pool
+  std::function<void()> all_read;  // runs when there are none any more
+  bool joined = false;             // a bring-up was sent, so there may be something to leave
 
   std::size_t members() const { return order.trainers.size() + order.workers.size(); }
+  bool is_trainer(std::size_t i) const { return i < order.trainers.size(); }
   const std::string& url(std::size_t i) const {
     const std::size_t trainers = order.trainers.size();
     return i < trainers ? order.trainers[i] : order.workers[i - trainers];
@@ -54,7 +57,7 @@ struct AwexGroups::Build {
   }
   std::vector<Request> each(const std::function<HttpRequest(std::size_t)>& make) const {
     std::vector<Request> out;
-    for (std::size_t i = 0; i < members(); ++i) out.push_back({url(i), make(i)});
+    for (std::size_t i = 0; i < members(); ++i) out.push_back({url(i), make(i), nullptr});
     return out;
   }
   // Inference ranks come first: an engine is told its index, a trainer all engines' ranks and its own.
@@ -66,19 +69,28 @@ struct AwexGroups::Build {
 };
 
 AwexGroups::AwexGroups(Loop& loop, HttpClient& http, Pool& pool, MetaStore& meta, Settings settings)
-    : loop_(loop), http_(http), pool_(pool), meta_(meta), settings_(std::move(settings)) {}
+    : loop_(loop),
+      http_(http),
+      pool_(pool),
+      meta_(meta),
+      settings_(std::move(settings)),
+      room_(std::make_shared<AnswerRoom>(loop, settings_.reports_bytes_max)) {}
 
 AwexGroups::~AwexGroups() {
   for (const auto& [call, id] : members_) http_.cancel(id);
+  for (const auto& [id, leaving] : leavings_) {
+    if (leaving.timer) loop_.cancel(*leaving.timer);
+  }
 }
 
-HttpClient::CallId AwexGroups::send(const std::string& url, HttpRequest request, Milliseconds deadline,
-                                    std::function<void(HttpResult)> done) {
+HttpClient::CallId AwexGroups::send(Request request, Milliseconds deadline, std::function<void(HttpResult)> done) {
   HttpCallOptions options;
   options.deadline = deadline;
   options.fresh_connection = true;  // never repeated, so a connection that may be dying is not good enough
   options.never_waits = true;       // no member is out of a collective before all are in
-  return http_.send(url_of(url), std::move(request), options,
+  if (request.place) options.answer_bytes_max = settings_.report_bytes_max;
+  options.answer_place = std::move(request.place);
+  return http_.send(url_of(request.url), std::move(request.request), options,
                     [alive = std::weak_ptr(alive_), done = std::move(done)](HttpResult result) {
                       if (!alive.expired()) done(std::move(result));
                     });
@@ -109,20 +121,19 @@ void AwexGroups::ask_all(std::vector<Request> requests, Failed failed, std::func
   };
   for (std::size_t i = 0; i < requests.size(); ++i) {
     round->calls[i] =
-        send(requests[i].url, std::move(requests[i].request), settings_.init_timeout,
-             [this, round, conclude, i](HttpResult result) {
-               if (!round->done || !round->calls[i]) return;
-               round->calls[i].reset();
-               const bool bad = round->failed(i, result);
-               round->answers[i] = std::move(result);
-               if (--round->open == 0) return conclude();
-               if (bad && !round->grace)
-                 round->grace = loop_.after(settings_.failure_grace, [conclude, alive = std::weak_ptr(alive_), round] {
-                   if (alive.expired()) return;
-                   round->grace.reset();
-                   conclude();
-                 });
-             });
+        send(std::move(requests[i]), settings_.init_timeout, [this, round, conclude, i](HttpResult result) {
+          if (!round->done || !round->calls[i]) return;
+          round->calls[i].reset();
+          const bool bad = round->failed(i, result);
+          round->answers[i] = std::move(result);
+          if (--round->open == 0) return conclude();
+          if (bad && !round->grace)
+            round->grace = loop_.after(settings_.failure_grace, [conclude, alive = std::weak_ptr(alive_), round] {
+              if (alive.expired()) return;
+              round->grace.reset();
+              conclude();
+            });
+        });
   }
 }
 
@@ -148,6 +159,11 @@ void AwexGroups::when_free(const std::shared_ptr<Build>& build, std::function<vo
 
 void AwexGroups::someone_is_free() {
   for (auto& [build, next] : std::exchange(waiting_, {})) when_free(build, std::move(next));
+  std::vector<std::uint64_t> over;
+  for (const auto& [id, leaving] : leavings_) {
+    if (still_leaving(leaving.trainers).empty()) over.push_back(id);
+  }
+  for (const std::uint64_t id : over) end_leaving(id);
 }
 
 void AwexGroups::ended(const std::shared_ptr<Build>& build, std::optional<Error> error) {
@@ -158,8 +174,8 @@ void AwexGroups::ended(const std::shared_ptr<Build>& build, std::optional<Error>
 
 void AwexGroups::begin(const std::shared_ptr<Build>& build) {
   // The first of each side speaks for it.
-  std::vector<Request> first{{build->order.trainers.front(), awex::parallelism_request()},
-                             {build->order.workers.front(), awex::parallelism_request()}};
+  std::vector<Request> first{{build->order.trainers.front(), awex::parallelism_request(), nullptr},
+                             {build->order.workers.front(), awex::parallelism_request(), nullptr}};
   ask_all(std::move(first), is_bad_status, [this, build](const Answers& answers) { report(build, answers); });
 }
 
@@ -179,49 +195,80 @@ void AwexGroups::report(const std::shared_ptr<Build>& build, const Answers& answ
   all.world_size = infer_ranks + all.train_world_size;
   all.infer_world_size = infer_ranks;
   all.master_addr = build->order.awex.master_addr;
-  if (all.master_addr.empty()) all.master_addr = url_of(build->order.workers.front()).host;
   all.master_port = build->order.awex.master_port;
-  if (all.master_port == 0)
-    all.master_port = kFirstMasterPort + static_cast<int>(generation_++ % static_cast<std::uint64_t>(kMasterPorts));
   all.admin_api_key = settings_.admin_api_key;
   const HttpRequest of_trainer = awex::train_meta_request(build->train, build->infer, infer_ranks);
   const HttpRequest of_worker = awex::infer_meta_request(build->train, build->infer);
-  ask_all(build->each([&](std::size_t i) { return i < build->order.trainers.size() ? of_trainer : of_worker; }),
-          is_bad_status, [this, build](Answers told) { merge(build, std::move(told)); });
+  std::vector<Request> requests =
+      build->each([&](std::size_t i) { return build->is_trainer(i) ? of_trainer : of_worker; });
+  for (Request& request : requests) request.place = room_->place();
+  std::vector<std::shared_ptr<AnswerRoom::Place>> places;
+  for (const Request& request : requests) places.push_back(request.place);
+  build->reports.resize(build->members());
+  build->store_urls.resize(build->members());
+  ask_all(
+      std::move(requests),
+      [this, build, places = std::move(places)](std::size_t i, HttpResult& result) mutable {
+        return !take_report(build, i, result, std::move(places[i]));
+      },
+      [this, build](const Answers& told) { reported(build, told); });
 }
 
-// Tens of MB, so not on the loop.
-void AwexGroups::merge(const std::shared_ptr<Build>& build, Answers answers) {
-  ErrorCode code = ErrorCode::worker_failed;
+// Tens of MB, so it is read on the pool, as soon as it is there; then its bytes go, and others have their place.
+bool AwexGroups::take_report(const std::shared_ptr<Build>& build, std::size_t member, HttpResult& result,
+                             std::shared_ptr<AnswerRoom::Place> place) {
+  if (is_bad_status(member, result)) return false;
+  HttpResponse& response = std::get<HttpResponse>(result);
+  build->store_urls[member] = settings_.kv_store_url.empty()
+                                  ? awex::store_url(response.local_address, settings_.port ? settings_.port() : 0)
+                                  : settings_.kv_store_url;
+  const std::size_t trainers = build->order.trainers.size();
+  const bool is_trainer = build->is_trainer(member);
+  awex::Origin origin{is_trainer ? awex::Side::train : awex::Side::infer, is_trainer ? member : member - trainers,
+                      build->url(member)};
+  auto body = std::make_shared<std::string>(std::exchange(response.body, {}));
+  auto read = std::make_shared<Result<awex::Report>>(Error{});
+  ++build->reading;
+  pool_.run(
+      [origin = std::move(origin), body, read] {
+        *read = awex::parse_report(origin, *body);
+        std::string().swap(*body);
+      },
+      [this, alive = std::weak_ptr(alive_), build, member, read, place = std::move(place)] {
+        if (alive.expired()) return;
+        build->reports[member] = std::move(*read);
+        if (--build->reading == 0 && build->all_read) std::exchange(build->all_read, nullptr)();
+      });
+  return true;
+}
+
+void AwexGroups::reported(const std::shared_ptr<Build>& build, const Answers& answers) {
   for (std::size_t i = 0; i < answers.size(); ++i) {
-    if (is_bad_status(i, answers[i])) {
-      std::string text = failures(*build, answers, "POST /awex/report_weight_meta", code);
-      return fail(build, code, std::move(text));
-    }
-    const std::string& local = std::get<HttpResponse>(answers[i]).local_address;
-    build->store_urls.push_back(settings_.kv_store_url.empty()
-                                    ? awex::store_url(local, settings_.port ? settings_.port() : 0)
-                                    : settings_.kv_store_url);
+    if (!is_bad_status(i, answers[i])) continue;
+    ErrorCode code = ErrorCode::worker_failed;
+    std::string text = failures(*build, answers, "POST /awex/report_weight_meta", code);
+    return fail(build, code, std::move(text));
   }
-  auto told = std::make_shared<Answers>(std::move(answers));
+  if (build->reading == 0) return merge(build);
+  build->all_read = [this, waits = std::weak_ptr(build)] {
+    if (const auto whole = waits.lock()) merge(whole);
+  };
+}
+
+void AwexGroups::merge(const std::shared_ptr<Build>& build) {
+  for (const auto& report : build->reports) {
+    if (!*report) return fail(build, report->error().code, report->error().text());
+  }
   auto made = std::make_shared<Result<awex::Served>>(Error{});
   const awex::Topology topology{build->train.world_size, build->infer.world_size, build->all.engines};
   pool_.run(
-      [build, told, made, topology] {
+      [build, made, topology] {
         std::vector<awex::Report> train;
         std::vector<awex::Report> infer;
         const std::size_t trainers = build->order.trainers.size();
-        for (std::size_t i = 0; i < told->size(); ++i) {
-          const bool is_train = i < trainers;
-          const awex::Origin origin{is_train ? awex::Side::train : awex::Side::infer, is_train ? i : i - trainers,
-                                    build->url(i)};
-          Result<awex::Report> read = awex::parse_report(origin, std::get<HttpResponse>((*told)[i]).body);
-          if (!read) {
-            *made = std::move(read).error();
-            return;
-          }
-          (is_train ? train : infer).push_back(*std::move(read));
-        }
+        for (std::size_t i = 0; i < build->reports.size(); ++i)
+          (i < trainers ? train : infer).push_back(*std::move(*build->reports[i]));
+        build->reports.clear();
         Result<awex::Repaired> repaired = awex::repair(train, infer, topology);
         if (!repaired) {
           *made = std::move(repaired).error();
@@ -279,15 +326,21 @@ void AwexGroups::warm_up(const std::shared_ptr<Build>& build) {
 
 std::string AwexGroups::failures(const Build& build, const Answers& answers, std::string_view target,
                                  ErrorCode& code) const {
-  std::string text;
+  std::vector<protocol::MemberEnd> ends;
+  std::optional<ErrorCode> of_first, of_silent, of_others;
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const awex::Answer answer = awex::classify(target, answers[i]);
     const bool is_meta = target.ends_with("report_weight_meta");  // its own status is read with the rest of it
     if (answer.ok() || (is_meta && !is_bad_status(i, answers[i]))) continue;
-    if (text.empty()) code = answer.code;
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", build.who(i), answer.text);
+    const TransportError* error = std::get_if<TransportError>(&answers[i]);
+    const bool silent = error && error->kind == TransportError::Kind::timeout && !error->nothing_sent;
+    auto& first = silent ? of_silent : protocol::tells_of_a_peer(answer.text) ? of_others : of_first;
+    if (!first) first = answer.code;
+    ends.push_back({build.who(i), answer.text, silent});
   }
-  return text;
+  if (ends.empty()) return "";
+  code = of_first ? *of_first : of_silent ? *of_silent : *of_others;
+  return protocol::blame_text(std::move(ends));
 }
 
 void AwexGroups::fail(const std::shared_ptr<Build>& build, ErrorCode code, std::string text) {
@@ -303,6 +356,35 @@ void AwexGroups::drop(const protocol::DropGroup& order) {
   if (!order.awex.colocate) teardown(order.name, order.trainers);
 }
 
+std::vector<std::string> AwexGroups::still_leaving(const std::vector<std::string>& trainers) const {
+  std::vector<std::string> out;
+  for (const std::string& url : trainers) {
+    if (leaving_.contains(url)) out.push_back(url);
+  }
+  return out;
+}
+
+void AwexGroups::when_left(std::vector<std::string> trainers, Milliseconds at_most,
+                           std::function<void(const std::vector<std::string>& still)> then) {
+  if (still_leaving(trainers).empty()) return then({});
+  const std::uint64_t id = next_leaving_++;
+  Leaving& leaving = leavings_[id];
+  leaving.trainers = std::move(trainers);
+  leaving.then = std::move(then);
+  leaving.timer = loop_.after(at_most, [this, id] {
+    leavings_.at(id).timer.reset();
+    end_leaving(id);
+  });
+}
+
+void AwexGroups::end_leaving(std::uint64_t id) {
+  auto node = leavings_.extract(id);
+  if (node.empty()) return;
+  Leaving& leaving = node.mapped();
+  if (leaving.timer) loop_.cancel(*leaving.timer);
+  leaving.then(still_leaving(leaving.trainers));
+}
+
 // A rank that sits in a collective answers when that has ended.
 void AwexGroups::teardown(const std::string& name, const std::vector<std::string>& trainers) {
   for (const std::string& url : trainers) {
@@ -310,7 +392,7 @@ void AwexGroups::teardown(const std::string& name, const std::vector<std::string
     if (last == joined_.end() || last->second != name) continue;
     joined_.erase(last);
     leaving_.insert(url);
-    send(url, awex::teardown_request(), settings_.init_timeout, [this, url](const HttpResult& result) {
+    send({url, awex::teardown_request(), nullptr}, settings_.init_timeout, [this, url](const HttpResult& result) {
       const awex::Answer answer = awex::classify("POST /awex/teardown", result);
       if (!answer.ok()) log_warn("trainer {} did not leave its transfer group: {}", url, answer.text);
       leaving_.erase(leaving_.find(url));

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "weighlock/awex/calls.hpp"
+#include "weighlock/core/limits.hpp"
 #include "weighlock/gateway/meta_store.hpp"
 #include "weighlock/net/client.hpp"
 #include "weighlock/protocol/effect.hpp"
@@ -30,9 +31,12 @@ class AwexGroups {
   struct Settings {
     std::string kv_store_url;  // how workers reach the store; "" = the address by which each was reached
     std::string admin_api_key;
-    Milliseconds init_timeout{300'000};   // AReaL's; each step of a bring-up
-    Milliseconds failure_grace{5'000};    // after the first failure of a step the others' words are waited for
+    Milliseconds init_timeout{300'000};  // AReaL's; each step of a bring-up
+    Milliseconds failure_grace{
+        limits::kTransferGrace};          // after the first failure of a step the others' words are waited for
     std::function<int()> port = nullptr;  // of our listener, once it listens
+    std::size_t report_bytes_max = limits::kReportBytesMax;
+    std::size_t reports_bytes_max = limits::kReportsBytesMax;
   };
   AwexGroups(Loop& loop, HttpClient& http, Pool& pool, MetaStore& meta, Settings settings);
   ~AwexGroups();
@@ -42,6 +46,9 @@ class AwexGroups {
   // `done` once. On an error the group's keys are gone, and trainers that may be in it were told to leave.
   void build(protocol::BuildGroup order, std::function<void(std::optional<Error>)> done);
   void drop(const protocol::DropGroup& order);
+  // Once, when none of these trainers still leaves a group, or after `at_most`; with those that do.
+  void when_left(std::vector<std::string> trainers, Milliseconds at_most,
+                 std::function<void(const std::vector<std::string>& still)> then);
   // Each member's end once, unless it was cancelled.
   void transfer(const protocol::RunTransfer& order, std::function<void(protocol::CallId, Outcome)> worker_ended,
                 std::function<void(protocol::SaveEnded)> trainer_ended);
@@ -51,26 +58,36 @@ class AwexGroups {
  private:
   struct Build;
   struct Colocated;
+  struct Leaving {
+    std::vector<std::string> trainers;
+    std::function<void(const std::vector<std::string>&)> then;
+    std::optional<Loop::TimerId> timer;
+  };
   struct Request {
     std::string url;
     HttpRequest request;
+    std::shared_ptr<AnswerRoom::Place> place = {};  // of a report
   };
   using Answers = std::vector<HttpResult>;
-  using Failed = std::function<bool(std::size_t, const HttpResult&)>;
+  using Failed = std::function<bool(std::size_t, HttpResult&)>;  // may take what it needs of the answer
 
   // All at once. `done` when all have answered, or `failure_grace` after the first that `failed`: the rest is closed
   // and counts as timed out.
   void ask_all(std::vector<Request> requests, Failed failed, std::function<void(Answers)> done);
-  HttpClient::CallId send(const std::string& url, HttpRequest request, Milliseconds deadline,
-                          std::function<void(HttpResult)> done);
+  HttpClient::CallId send(Request request, Milliseconds deadline, std::function<void(HttpResult)> done);
   // Runs `next` when no trainer of the build is in another one, or still leaves a group: a teardown that came late
   // would end the new one.
   void when_free(const std::shared_ptr<Build>& build, std::function<void()> next);
   void someone_is_free();
+  std::vector<std::string> still_leaving(const std::vector<std::string>& trainers) const;
+  void end_leaving(std::uint64_t id);
   void ended(const std::shared_ptr<Build>& build, std::optional<Error> error);
   void begin(const std::shared_ptr<Build>& build);
   void report(const std::shared_ptr<Build>& build, const Answers& answers);
-  void merge(const std::shared_ptr<Build>& build, Answers answers);
+  bool take_report(const std::shared_ptr<Build>& build, std::size_t member, HttpResult& result,
+                   std::shared_ptr<AnswerRoom::Place> place);
+  void reported(const std::shared_ptr<Build>& build, const Answers& answers);
+  void merge(const std::shared_ptr<Build>& build);
   void bring_up(const std::shared_ptr<Build>& build);
   void warm_up(const std::shared_ptr<Build>& build);
   void fail(const std::shared_ptr<Build>& build, ErrorCode code, std::string text);
@@ -85,12 +102,14 @@ class AwexGroups {
   Pool& pool_;
   MetaStore& meta_;
   Settings settings_;
+  std::shared_ptr<AnswerRoom> room_;  // of reports
   std::map<protocol::CallId, HttpClient::CallId> members_;
   std::multiset<std::string> leaving_;         // trainers whose teardown hasn't been answered
   std::map<std::string, std::string> joined_;  // trainer -> the group that it was last asked to join
   std::map<std::string, const Build*> built_;  // trainer -> the build that it is in
   std::vector<std::pair<std::shared_ptr<Build>, std::function<void()>>> waiting_;
-  std::uint64_t generation_ = 0;
+  std::map<std::uint64_t, Leaving> leavings_;
+  std::uint64_t next_leaving_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -35,10 +35,12 @@ struct Member {
     const bool is_train = side == awex::Side::train;
     answer.respond(json_reply(200, {{"status", is_train ? "success" : "ok"}}));
   }
+  std::size_t padding = 0;  // bytes in front of its report
   std::string report() const {
     const awex::Sizes shape{6, 4};
     const bool is_train = side == awex::Side::train;
-    return awex::body(side, {is_train ? awex::fsdp_of("w", shape, rank, world) : awex::whole_of("w", shape, 0, 1)});
+    return std::string(padding, ' ') +
+           awex::body(side, {is_train ? awex::fsdp_of("w", shape, rank, world) : awex::whole_of("w", shape, 0, 1)});
   }
   int count(const std::string& call) { return static_cast<int>(bodies[call].size()); }
 };
@@ -232,6 +234,59 @@ TEST_F(AwexPairTest, a_disconnect_tears_down_trainers_and_forgets_the_metadata) 
   EXPECT_EQ(count(train[0], "teardown"), 1);
   EXPECT_EQ(count(infer[0], "teardown"), 0);
   EXPECT_NE(group_name(0), group_name(1));
+}
+
+TEST_F(AwexPairTest, a_disconnect_is_answered_when_its_trainers_have_left) {
+  ASSERT_EQ(connect().status, 200);
+  turn(train[1], "teardown", Turn::stays_silent);
+  std::thread later([this] {
+    while (count(train[1], "teardown") == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    on_loop([this] { train[1].silent.back().respond(json_reply(200, {{"status", "success"}})); });
+  });
+  const auto began = std::chrono::steady_clock::now();
+  const Reply reply = call("POST", "/disconnect", {{"pair_name", "actor"}});
+  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(200));
+  later.join();
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_FALSE(reply.json().as_object().contains("leaving"));
+}
+
+TEST_F(AwexPairTest, a_trainer_that_does_not_leave_holds_a_disconnect_up_for_a_moment_and_is_named) {
+  ASSERT_EQ(connect().status, 200);
+  turn(train[1], "teardown", Turn::stays_silent);
+  const Reply reply = call("POST", "/disconnect", {{"pair_name", "actor"}});
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(reply.json().at("leaving").as_array(), (json::array{json::string(trainers[1]->url())}));
+}
+
+class AwexReportsTest : public AwexPairTest {
+ protected:
+  static constexpr std::size_t kRoom = 4 * 1024 * 1024;
+  AwexReportsTest() {
+    settings.report_bytes_max = kRoom;
+    settings.reports_bytes_max = kRoom;
+  }
+  void pad(std::size_t bytes) {
+    on_loop([&] {
+      for (Member& member : train) member.padding = bytes;
+      for (Member& member : infer) member.padding = bytes;
+    });
+  }
+};
+
+TEST_F(AwexReportsTest, reports_that_have_no_room_together_are_read_one_after_the_other) {
+  pad(kRoom - 10'000);
+  const Reply reply = connect();
+  EXPECT_EQ(reply.status, 200) << reply.body;
+}
+
+TEST_F(AwexReportsTest, a_report_that_is_too_large_is_refused_with_its_worker_named) {
+  on_loop([&] { infer[1].padding = kRoom + 1; });
+  const Reply reply = connect();
+  EXPECT_EQ(reply.status, 502) << reply.body;
+  EXPECT_NE(reply.body.find(engines[1]->url()), std::string::npos) << reply.body;
+  EXPECT_EQ(count(train[0], "init_weights_update_group"), 0);
 }
 
 TEST_F(AwexPairTest, what_can_not_be_right_is_refused_with_the_tensor_named) {

@@ -64,14 +64,14 @@ void AwexGroups::transfer(const protocol::RunTransfer& order,
   }
   constexpr const char* kTarget = "POST /awex/update_weights";
   for (const auto& member : order.trainers) {
-    members_[member.call] = send(member.url, awex::update_request(order.version), limits::kCallHardTimeout,
+    members_[member.call] = send({member.url, awex::update_request(order.version), nullptr}, limits::kCallHardTimeout,
                                  [this, call = member.call, trainer_ended](const HttpResult& result) {
                                    if (members_.erase(call) == 0) return;
                                    trainer_ended(trainer_end(call, awex::classify(kTarget, result)));
                                  });
   }
   for (const auto& member : order.workers) {
-    members_[member.call] = send(member.url, awex::update_request(order.version), limits::kCallHardTimeout,
+    members_[member.call] = send({member.url, awex::update_request(order.version), nullptr}, limits::kCallHardTimeout,
                                  [this, call = member.call, worker_ended](const HttpResult& result) {
                                    if (members_.erase(call) == 0) return;
                                    worker_ended(call, outcome_of(awex::classify(kTarget, result)));
@@ -115,7 +115,7 @@ void AwexGroups::colocated_step(const std::shared_ptr<Colocated>& run) {
   std::vector<protocol::CallId> calls;
   const auto add = [&](const std::vector<protocol::RunTransfer::Member>& members) {
     for (const auto& member : members) {
-      requests.push_back({member.url, request});
+      requests.push_back({member.url, request, nullptr});
       calls.push_back(member.call);
     }
   };

@@ -129,7 +129,9 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
                                        .admin_api_key = settings.admin_api_key,
                                        .init_timeout = settings.init_timeout,
                                        .failure_grace = settings.transfer_failure_grace,
-                                       .port = [this] { return server.port(); }}),
+                                       .port = [this] { return server.port(); },
+                                       .report_bytes_max = settings.report_bytes_max,
+                                       .reports_bytes_max = settings.reports_bytes_max}),
       executor(Executor::Parts{loop, journal_pool, storage_pool, epoch_pool, fence_pool, *journal, http, engine_calls,
                                storage, epochs, credentials, waiters, awex_groups},
                Executor::Hooks{settings.fence, [this](const protocol::UpdateId& id) { on_update_ended(id); },
@@ -148,6 +150,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
           readiness,
           metrics,
           meta,
+          awex_groups,
           body_pool,
           WallClock(unix_now_ms(), loop.now()),
           ApiSettings{settings.admin_api_key, default_policy(settings), settings.reply_by,
@@ -221,6 +224,9 @@ Result<std::unique_ptr<Gateway>> Gateway::make(Loop& loop, GatewaySettings setti
   Result<protocol::State> state =
       read_state(**journal, dialects(), random_hex(4), StartTime{loop.now(), unix_now_ms()});
   if (!state) return std::move(state).error();
+  state->watch_period = settings.watch_period;
+  state->idle_watch_period = settings.idle_watch_period;
+  state->watch_read_timeout = settings.watch_read_timeout;
   std::vector<protocol::Record> first(1);
   first.front().kind = protocol::RecordKind::gateway_started;
   first.front().body["boot"] = state->boot;

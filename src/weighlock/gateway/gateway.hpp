@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/core/result.hpp"
 #include "weighlock/core/time.hpp"
 #include "weighlock/engines/conversation.hpp"
@@ -34,9 +35,14 @@ struct GatewaySettings {
   Credentials engine_credentials;        // for workers that name no keys of their own
   Milliseconds update_timeout{120'000};  // raises the save and load deadlines of new pairs, never lowers them
   Milliseconds reply_by{280'000};
-  std::string kv_store_url;                    // how AWEX workers reach us; "" = the address by which we reached each
-  Milliseconds init_timeout{300'000};          // of each step in which an AWEX pair's workers are brought together
-  Milliseconds transfer_failure_grace{5'000};  // tests set a smaller one
+  std::string kv_store_url;            // how AWEX workers reach us; "" = the address by which we reached each
+  Milliseconds init_timeout{300'000};  // of each step in which an AWEX pair's workers are brought together
+  std::size_t report_bytes_max = limits::kReportBytesMax;       // of an AWEX worker's metadata; tests set smaller ones
+  std::size_t reports_bytes_max = limits::kReportsBytesMax;     // ... of all that are being read
+  Milliseconds transfer_failure_grace{limits::kTransferGrace};  // tests set a smaller one
+  Milliseconds watch_period{limits::kWatchPeriod};              // tests set smaller ones
+  Milliseconds idle_watch_period{limits::kIdleWatchPeriod};     // likewise
+  Milliseconds watch_read_timeout{limits::kWatchReadTimeout};
   int compat_error_status = 200;
   ServerLimits limits;  // tests set smaller ones
   // For tests; default: log and _exit(70).

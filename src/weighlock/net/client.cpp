@@ -194,7 +194,9 @@ struct HttpClient::Implementation {
   }
 
   void exchange(CallId id, Call& call) {
-    call.connection->exchange(call.request, call.method == "HEAD", [this, id](ClientConnection::Outcome outcome) {
+    ClientConnection::Expected expected{call.method == "HEAD", call.options.answer_bytes_max,
+                                        call.options.answer_place};
+    call.connection->exchange(call.request, std::move(expected), [this, id](ClientConnection::Outcome outcome) {
       if (Call* answered = find(id)) on_outcome(id, *answered, std::move(outcome));
     });
   }

@@ -19,6 +19,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/core/result.hpp"
 #include "weighlock/core/time.hpp"
+#include "weighlock/net/answer_room.hpp"
 #include "weighlock/net/socket.hpp"
 #include "weighlock/runtime/loop.hpp"
 
@@ -32,6 +33,8 @@ struct HttpCallOptions {
   std::optional<Milliseconds> idle_at_most =
       std::nullopt;          // nor one that was idle for longer: its peer may be closing it
   bool never_waits = false;  // beyond Settings::connections_max, too: for calls that only end together
+  std::size_t answer_bytes_max = limits::kAnswerBodyBytesMax;  // of its body
+  std::shared_ptr<AnswerRoom::Place> answer_place = {};        // null: its body is read at once, whatever others take
 };
 
 class HttpClient {

@@ -162,7 +162,7 @@ void ClientConnection::connected() {
 
 // Exchanging
 
-void ClientConnection::exchange(std::string request, bool to_head, Done done) {
+void ClientConnection::exchange(std::string request, Expected expected, Done done) {
   WEIGHLOCK_CHECK(state_ == State::idle, "one exchange at a time");
   state_ = State::busy;
   gone_ = nullptr;
@@ -172,7 +172,8 @@ void ClientConnection::exchange(std::string request, bool to_head, Done done) {
   sent_any_ = false;
   answer_bytes_ = 0;
   in_.clear();
-  reader_.emplace(ReaderLimits{limits::kAnswerHeaderBytesMax, limits::kAnswerBodyBytesMax}, to_head);
+  reader_.emplace(ReaderLimits{limits::kAnswerHeaderBytesMax, expected.body_bytes_max}, expected.to_head);
+  place_ = std::move(expected.place);
   // Nearly always it fits into the socket at once. What went wrong is found by `pump`, since nothing is told from here.
   const WireResult result = wire_->write(out_.data(), out_.size());
   if (result.kind == WireResult::Kind::ok) {
@@ -235,6 +236,7 @@ bool ClientConnection::pump_in() {
         answer_bytes_ += result.bytes;
         in_.append(read_buffer().data(), result.bytes);
         if (!take_answer(reader_->feed(in_))) return false;
+        if (!has_room()) return true;
         break;
       case WireResult::Kind::want_read:
       case WireResult::Kind::want_write:
@@ -252,6 +254,17 @@ bool ClientConnection::pump_in() {
         return false;
     }
   }
+}
+
+// False while others take the room that this body needs: then nothing is read, and the peer waits.
+bool ClientConnection::has_room() {
+  const std::optional<std::size_t> bytes = place_ ? reader_->body_to_come() : std::nullopt;
+  if (!bytes) return true;
+  const auto place = std::exchange(place_, nullptr);  // its owner keeps it
+  return place->enter(*bytes, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self != nullptr && self->state_ == State::busy) self->pump();
+  });
 }
 
 bool ClientConnection::take_answer(ReadState state) {

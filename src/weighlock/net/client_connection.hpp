@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weighlock/core/http.hpp"
+#include "weighlock/net/answer_room.hpp"
 #include "weighlock/net/message_reader.hpp"
 #include "weighlock/net/socket.hpp"
 #include "weighlock/net/tls.hpp"
@@ -38,7 +39,12 @@ class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
   // error with an empty text is none.
   void connect(std::vector<SocketAddress> addresses, Milliseconds at_most, Done done);
 
-  void exchange(std::string request, bool to_head, Done done);
+  struct Expected {
+    bool to_head = false;  // an answer without a body, whatever its header says
+    std::size_t body_bytes_max = limits::kAnswerBodyBytesMax;
+    std::shared_ptr<AnswerRoom::Place> place = {};  // a large body isn't read before it has room here
+  };
+  void exchange(std::string request, Expected expected, Done done);
 
   // Nothing is under way, and the last answer ended cleanly.
   bool idle() const { return state_ == State::idle; }
@@ -70,6 +76,7 @@ class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
   bool pump_out();
   bool pump_in();
   bool take_answer(ReadState state);
+  bool has_room();
   void on_broken(const WireResult& result);
   void on_idle_event();
   bool still_quiet();
@@ -94,6 +101,7 @@ class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
   std::string in_;
   std::size_t answer_bytes_ = 0;
   std::optional<AnswerReader> reader_;
+  std::shared_ptr<AnswerRoom::Place> place_;  // until the body has entered
 };
 
 }  // namespace weighlock

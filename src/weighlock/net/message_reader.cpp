@@ -306,6 +306,13 @@ ReadState AnswerReader::end() {
   return ReadState::failed;
 }
 
+std::optional<std::size_t> AnswerReader::body_to_come() const {
+  if (!parser_->header_ended || to_head_) return std::nullopt;
+  const auto length = parser_->content_length();
+  const std::size_t bytes = length ? static_cast<std::size_t>(*length) : limits_.body_bytes;
+  return bytes > kBodyReserveMax ? std::optional(bytes) : std::nullopt;
+}
+
 HttpResponse AnswerReader::take() {
   return std::move(parser_->message);
 }

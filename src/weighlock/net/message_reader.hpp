@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "weighlock/core/http.hpp"
@@ -59,6 +60,10 @@ class AnswerReader {
   ReadState feed(std::string& buffer);
   // The peer closed in good order: done for an answer that ends so, failed for one cut short.
   ReadState end();
+
+  // Once the header is there: how long the body is, or may be where the header doesn't say so. None for one of at most
+  // a MiB.
+  std::optional<std::size_t> body_to_come() const;
 
   HttpResponse take();
   bool keep_alive() const;

@@ -28,10 +28,24 @@ void on_group_built(Context& context, const GroupBuilt& event);
 void drop_group(Context& context, const std::string& pair, std::string_view why);
 void prepare_transfer(Context& context, Update& update);
 void transfer_survey_done(Context& context, Update& update);
-// At PAUSING: a worker that came since has no place in the group.
+// Another process answers for the worker than the one that may be in its pair's group.
+void note_replaced_member(Context& context, const Worker& worker, const std::string& before);
+// The gateway stops: whoever waits for a group is told so.
+void refuse_connects(Context& context, const Error& error);
+// At PAUSING: a worker that came since, or whose process did, has no place in the group.
 void leave_out_of_group(Context& context, Update& update, Target& target);
 // Whether each of the group's workers is a target that takes part.
 bool group_is_whole(Context& context, const Update& update);
+
+// awex_meeting.cpp
+// At the first worker, or the client's address for it, and at the client's port or the next one at which no other
+// worker listens.
+MeetingPlace meeting_place(const State& state, const std::string& pair, const AwexSpec& awex,
+                           const std::string& first_worker);
+// Remembered for as long as workers may listen there: on record with each group.
+void note_meeting(State& state, MeetingPlace place);
+// The words of a bring-up that failed since somebody else has the port.
+bool tells_of_a_taken_port(std::string_view text);
 
 // awex_transfer.cpp
 bool is_transferring(const Update& update);

@@ -27,14 +27,32 @@ void build(Context& context, const std::string& pair, const AwexSpec& awex, Grou
   // New over restarts, too: the boot id is drawn.
   ask.group.name = fmt::format("{}.e{}-{}", pair, state.boot, id);
   ask.awex = awex;
+  ask.place = meeting_place(state, pair, awex, ask.group.workers.front());
+  ask.awex.master_addr = ask.place.address;
+  ask.awex.master_port = ask.place.port;
   if (Update* update = context.find_update(ask.update)) update->group_ask = id;
   context.record(RecordKind::group, pair, ask.update, "",
                  {{"what", "build"},
                   {"name", ask.group.name},
                   {"trainers", texts(ask.group.trainers)},
-                  {"workers", texts(ask.group.workers)}});
-  context.emit(BuildGroup{id, pair, ask.group.name, awex, ask.group.trainers, ask.group.workers});
+                  {"workers", texts(ask.group.workers)},
+                  {"meets_at", json::string(ask.place.address)},
+                  {"port", ask.place.port}});
+  note_meeting(state, ask.place);
+  context.emit(BuildGroup{id, pair, ask.group.name, ask.awex, ask.group.trainers, ask.group.workers});
   state.group_asks.emplace(id, std::move(ask));
+}
+
+// Somebody unknown has the port at which this group was to meet: the next one is to try another.
+void note_taken(Context& context, const GroupAsk& ask) {
+  MeetingPlace place = ask.place;
+  place.worker.clear();
+  context.record(RecordKind::group, place.pair, ask.update, "",
+                 {{"what", "port_taken"},
+                  {"name", ask.group.name},
+                  {"meets_at", json::string(place.address)},
+                  {"port", place.port}});
+  note_meeting(context.state(), std::move(place));
 }
 
 void note_built(Context& context, const std::string& name, TransferGroup group, const UpdateId& update) {
@@ -98,18 +116,19 @@ void connect_built(Context& context, GroupAsk ask, const std::optional<Error>& e
     if (event.token != 0) context.emit(Reply{event.token, std::move(why), {}, {}});
   };
   const auto known = state.pairs.find(name);
-  // Its trainers left the pair's former group, if they were in one.
-  if (known != state.pairs.end()) known->second.reconnect.reset();
   std::optional<Error> refused = error;
   if (!refused && state.stopping) refused = Error{ErrorCode::shutting_down, "the gateway is shutting down", nullptr};
   if (!refused) refused = refuse_spec(context, event.spec);
   if (refused) {
     if (!error) drop(context, name, ask.awex, ask.group, "its pair could not be connected");
+    // Its trainers left the pair's former group, if they were in one.
     drop_group(context, name, "its trainers were asked to join another");
+    if (known != state.pairs.end()) known->second.reconnect.reset();
     fail(std::move(*refused));
   } else {
     drop_group(context, name, "the pair was connected again");
-    apply_spec(context, event);
+    apply_spec(context, event);  // whoever is on its list no more leaves by it
+    state.pairs.at(name).reconnect.reset();
     note_built(context, name, std::move(ask.group), "");
   }
   pair_is_idle(context, name);
@@ -136,7 +155,7 @@ std::optional<Error> refuse_awex(Context& context, const PairSpec& spec) {
                              spec.name),
                  nullptr};
   for (const auto& [id, ask] : context.state().group_asks) {
-    if (!ask.connect || ask.connect->spec.name == spec.name) continue;
+    if (spec.lora || !ask.connect || ask.connect->spec.name == spec.name) continue;  // adapters are beside a model
     for (const WorkerSpec& worker : spec.workers) {
       const auto& taken = ask.group.workers;
       if (std::find(taken.begin(), taken.end(), worker.url) == taken.end()) continue;
@@ -164,6 +183,23 @@ void begin_group_connect(Context& context, const ConnectPair& event) {
   build(context, event.spec.name, *event.spec.awex, std::move(ask));
 }
 
+void note_replaced_member(Context& context, const Worker& worker, const std::string& before) {
+  const auto pair = context.state().pairs.find(worker.pair);
+  if (pair == context.state().pairs.end() || !pair->second.group) return;
+  const auto known = pair->second.group->incarnations.try_emplace(worker.url, before).first;
+  if (known->second.empty()) known->second = before;
+}
+
+void refuse_connects(Context& context, const Error& error) {
+  for (auto& [id, ask] : context.state().group_asks) {
+    if (!ask.connect) continue;
+    if (ask.connect->token != 0) context.emit(Reply{ask.connect->token, error, {}, {}});
+    const auto pair = context.state().pairs.find(ask.connect->spec.name);
+    if (pair != context.state().pairs.end()) pair->second.reconnect.reset();
+    ask.connect.reset();
+  }
+}
+
 void abandon_connect(Context& context, const std::string& pair) {
   for (auto& [id, ask] : context.state().group_asks) {
     if (ask.connect && ask.connect->spec.name == pair) ask.connect.reset();
@@ -174,6 +210,7 @@ void on_group_built(Context& context, const GroupBuilt& event) {
   auto node = context.state().group_asks.extract(event.ask);
   if (node.empty()) return;
   GroupAsk ask = std::move(node.mapped());
+  if (event.error && tells_of_a_taken_port(event.error->text())) note_taken(context, ask);
   if (ask.connect) return connect_built(context, std::move(ask), event.error);
   Update* update = context.find_update(ask.update);
   const bool waits = update && update->state == UpdateState::preparing && update->group_ask == event.ask;
@@ -235,9 +272,15 @@ void leave_out_of_group(Context& context, Update& update, Target& target) {
   const auto& group = context.pair_of(update).group;
   if (!group) return;
   const auto& in = group->workers;
-  if (std::find(in.begin(), in.end(), target.worker) != in.end()) return;
+  const auto joined = group->incarnations.find(target.worker);
+  const bool is_member = std::find(in.begin(), in.end(), target.worker) != in.end();
+  const bool is_same = joined == group->incarnations.end() || joined->second.empty() ||
+                       joined->second == context.worker_of(target).incarnation;
+  if (is_member && is_same) return;
   target.included = false;
-  target.cause = context.cause(CauseCode::unreachable, "it came back after the transfer group was built");
+  target.cause =
+      context.cause(CauseCode::unreachable, is_member ? "a new process answers, which is not in the transfer group"
+                                                      : "it came back after the transfer group was built");
 }
 
 bool group_is_whole(Context& context, const Update& update) {

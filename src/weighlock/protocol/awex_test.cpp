@@ -1,4 +1,6 @@
 // Pairs that transfer: the group's life, and what a collective that fails leaves.
+#include "weighlock/protocol/awex.hpp"
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/fixture_test.hpp"
 
 namespace weighlock::protocol {
@@ -203,6 +205,86 @@ TEST_F(AwexTest, a_new_process_at_the_same_place_is_in_no_group) {
   EXPECT_EQ(builds.size(), 2u);
 }
 
+TEST_F(AwexTest, a_process_that_is_replaced_after_a_reconnect_is_in_no_group) {
+  connect(2);
+  request(1);
+  connect(3);
+  EXPECT_EQ(builds.size(), 2u);
+  restart(1);
+  advance(120s);
+  EXPECT_EQ(update(request(1)).state, UpdateState::succeeded);
+  EXPECT_EQ(builds.size(), 3u);
+}
+
+TEST_F(AwexTest, who_answers_is_read_before_a_collective_also_where_answers_are_believed) {
+  connect(2);
+  script(1, OperationKind::set_label, refused(OutcomeKind::untouched));
+  EXPECT_EQ(update(request(1)).state, UpdateState::rolled_back);
+  restart(1);
+  Policy policy;
+  policy.evidence = Evidence::acknowledged;
+  EXPECT_EQ(update(request(2, policy)).state, UpdateState::succeeded);
+  EXPECT_EQ(builds.size(), 2u);
+}
+
+TEST_F(AwexTest, a_process_that_is_replaced_after_the_group_was_built_is_asked_nothing) {
+  connect(2);
+  request(1);
+  restart(1);
+  builds_silent = true;
+  const UpdateId id = request(2);
+  ASSERT_EQ(builds.size(), 2u);
+  restart(1);
+  post(GroupBuilt{builds[1].ask, std::nullopt});
+  EXPECT_EQ(update(id).state, UpdateState::aborted);
+  EXPECT_EQ(transfers.size(), 1u);
+  EXPECT_FALSE(pair().group);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+}
+
+TEST_F(AwexTest, a_version_has_its_label_also_where_answers_are_believed) {
+  connect(2);
+  Policy policy;
+  policy.evidence = Evidence::acknowledged;
+  EXPECT_EQ(update(request(1, policy)).state, UpdateState::succeeded);
+  EXPECT_EQ(engine(0).label, "1");
+  EXPECT_EQ(engine(1).label, "1");
+}
+
+TEST_F(AwexTest, a_worker_that_a_reconnect_leaves_out_is_the_pairs_no_more) {
+  connect(3);
+  request(1);
+  connect(2);
+  EXPECT_FALSE(state().workers.contains(url(2)));
+  EXPECT_FALSE(pair().reconnect);
+  EXPECT_EQ(update(request(1)).state, UpdateState::succeeded);
+}
+
+TEST_F(AwexTest, a_gateway_that_stops_refuses_who_waits_for_a_group) {
+  builds_silent = true;
+  connect(2);
+  post(Shutdown{});
+  ASSERT_EQ(replies.size(), 1u);
+  ASSERT_TRUE(replies[0].error);
+  EXPECT_EQ(replies[0].error->code, ErrorCode::shutting_down);
+  EXPECT_TRUE(stopped);
+}
+
+TEST_F(AwexTest, an_adapter_pair_may_come_beside_a_pair_that_is_being_connected) {
+  builds_silent = true;
+  connect(2);
+  ConnectPair event;
+  event.token = 2;
+  event.spec.name = "adapters";
+  event.spec.save_path = "/adapters";
+  event.spec.lora = LoraSpec{"ad", 0};
+  event.spec.workers.push_back(WorkerSpec{url(0), std::nullopt});
+  event.spec.trainer_urls.push_back(trainer(0));
+  post(event);
+  ASSERT_EQ(replies.size(), 1u);
+  EXPECT_FALSE(replies[0].error);
+}
+
 TEST_F(AwexTest, a_group_that_can_not_be_built_ends_the_update_before_anyone_is_paused) {
   connect(2);
   request(1);
@@ -310,6 +392,93 @@ TEST_F(AwexTest, a_cancel_in_mid_collective_heals_or_fences_everyone) {
   expect_fenced(0);
   expect_fenced(1);
   EXPECT_FALSE(pair().group);
+}
+
+TEST_F(AwexTest, a_group_meets_where_the_client_says_and_the_same_first_worker_keeps_its_port) {
+  awex = {"10.0.0.9", 29'777, false, url(0)};
+  connect(2);
+  EXPECT_EQ(builds[0].awex.master_addr, "10.0.0.9");
+  EXPECT_EQ(builds[0].awex.master_port, 29'777);
+  request(1);
+  restart(1);
+  EXPECT_EQ(update(request(2)).state, UpdateState::succeeded);
+  ASSERT_EQ(builds.size(), 2u);
+  EXPECT_EQ(builds[1].awex.master_addr, "10.0.0.9");
+  EXPECT_EQ(builds[1].awex.master_port, 29'777);
+}
+
+TEST_F(AwexTest, another_first_worker_meets_at_another_port_and_at_its_own_address) {
+  awex = {"10.0.0.9", 29'777, false, url(0)};
+  connect(3);
+  request(1);
+  script(0, OperationKind::read_state, refused(OutcomeKind::not_sent), -1);
+  request(2);
+  ASSERT_EQ(builds.size(), 2u);
+  EXPECT_EQ(builds[1].workers.front(), url(1));
+  EXPECT_EQ(builds[1].awex.master_addr, "worker1");
+  EXPECT_EQ(builds[1].awex.master_port, 29'778);
+}
+
+TEST_F(AwexTest, a_port_of_which_an_engine_can_not_let_go_is_remembered_over_a_restart) {
+  awex = {"", 29'777, false, ""};
+  connect(3);
+  script(0, OperationKind::read_state, refused(OutcomeKind::not_sent), 1);
+  request(1);
+  start_again();
+  builds.clear();
+  script(0, OperationKind::read_state, refused(OutcomeKind::not_sent), 1);
+  request(2);
+  ASSERT_EQ(builds.size(), 1u);
+  EXPECT_EQ(builds[0].workers.front(), url(1));
+  EXPECT_EQ(builds[0].awex.master_port, 29'778);
+}
+
+TEST_F(AwexTest, a_port_that_somebody_else_has_is_not_tried_again) {
+  connect(2);
+  const int first = builds[0].awex.master_port;
+  request(1);
+  restart(0);
+  build_error = Error{ErrorCode::worker_failed, "worker http://worker0:30000: EADDRINUSE", nullptr};
+  request(2);
+  build_error.reset();
+  EXPECT_EQ(update(request(3)).state, UpdateState::succeeded);
+  ASSERT_EQ(builds.size(), 3u);
+  EXPECT_EQ(builds[1].awex.master_port, first);
+  EXPECT_EQ(builds[2].awex.master_port, first + 1);
+}
+
+TEST(AwexMeeting, workers_of_one_host_meet_at_ports_of_their_own_and_other_hosts_at_the_same) {
+  State state;
+  const AwexSpec awex;
+  const auto meet = [&](const std::string& pair, const std::string& worker) {
+    MeetingPlace place = meeting_place(state, pair, awex, worker);
+    note_meeting(state, place);
+    return place.port;
+  };
+  EXPECT_EQ(meet("a", "http://h1:1"), 29'500);
+  EXPECT_EQ(meet("b", "http://h1:2"), 29'501);
+  EXPECT_EQ(meet("c", "http://h2:1"), 29'500);
+  EXPECT_EQ(meet("c", "http://h2.local:1"), 29'501);  // perhaps the same host
+  EXPECT_EQ(meet("a", "http://h1:1"), 29'500);
+}
+
+TEST(AwexMeeting, ports_go_on_from_the_lowest_one_and_begin_again_when_all_are_taken) {
+  State state;
+  const AwexSpec awex{"", 65'000, false, ""};
+  for (int i = 0; i < limits::kMeetingPortsMax; ++i) {
+    const MeetingPlace place = meeting_place(state, "a", awex, "http://h1:" + std::to_string(i + 1));
+    EXPECT_EQ(place.port, i <= 535 ? 65'000 + i : 1024 + i - 536);
+    note_meeting(state, place);
+  }
+  EXPECT_EQ(meeting_place(state, "a", awex, "http://h1:2000").port, 65'000);
+}
+
+TEST(AwexMeeting, places_that_are_remembered_are_bounded_and_the_oldest_goes) {
+  State state;
+  for (std::size_t i = 0; i <= limits::kMeetingsMax; ++i)
+    note_meeting(state, MeetingPlace{"a", "http://h:1", "h" + std::to_string(i), 29'500});
+  EXPECT_EQ(state.meetings.size(), limits::kMeetingsMax);
+  EXPECT_EQ(state.meetings.front().address, "h1");
 }
 
 TEST_F(AwexTest, what_a_pair_says_of_its_group_outlives_the_process_as_its_settings) {

@@ -4,44 +4,36 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/awex.hpp"
+#include "weighlock/protocol/awex_blame.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
 namespace {
 
-using namespace std::chrono_literals;
-
-// After the first member failed the others get this long to say their own words: who failed by itself is often not who
-// answers first.
-constexpr Milliseconds kGrace = 5s;
-
 bool takes_part(Step step) {
   return step == Step::assembling || step == Step::loading || step == Step::answered;
 }
 
-// "trainer URL: what it said" for each member that failed or is silent.
+// "; trainer URL: what it said" for each member that failed or is silent, whoever failed by itself first.
 std::string words_of_members(const Update& update) {
-  std::string text;
-  const auto add = [&](std::string_view who, const std::string& url, std::string_view words) {
-    text += fmt::format("; {} {}: {}", who, url, words);
-  };
+  constexpr const char* kSilent = "no answer yet";
+  std::vector<MemberEnd> ends;
   for (const Rank& rank : update.ranks) {
-    if (!rank.ended)
-      add("trainer", rank.trainer, "no answer yet");
-    else if (rank.kind != SaveOutcomeKind::ok)
-      add("trainer", rank.trainer, rank.text);
+    if (!rank.ended || rank.kind != SaveOutcomeKind::ok)
+      ends.push_back({"trainer " + rank.trainer, rank.ended ? rank.text : kSilent, !rank.ended});
   }
   for (const auto& [url, target] : update.targets) {
+    const bool answered = target.included && target.step == Step::answered && !target.transferred;
     if (target.step == Step::loading)
-      add("worker", url, "no answer yet");
-    else if (target.cause && target.included && target.step == Step::answered && !target.transferred)
-      add("worker", url, target.cause->message);
-    else if (target.cause && target.step == Step::judged)
-      add("worker", url, target.cause->message);
+      ends.push_back({"worker " + url, kSilent, true});
+    else if (target.cause && (answered || target.step == Step::judged))
+      ends.push_back({"worker " + url, target.cause->message, false});
   }
-  return text;
+  const std::string text = blame_text(std::move(ends));
+  return text.empty() ? "" : "; " + text;
 }
 
 void start_transfer(Context& context, Update& update) {
@@ -99,7 +91,7 @@ void conclude_if_all_answered(Context& context, Update& update) {
 void begin_grace(Context& context, Update& update) {
   const bool runs = std::any_of(update.timers.begin(), update.timers.end(),
                                 [](const auto& timer) { return timer.second == "transfer_grace"; });
-  if (!runs) context.start_timer(update, "transfer_grace", kGrace);
+  if (!runs) context.start_timer(update, "transfer_grace", limits::kTransferGrace);
 }
 
 }  // namespace

@@ -29,11 +29,9 @@ void catch_up(Context& context, Update& update, Target& target) {
   if (target.needs_restart)
     return quarantine(context, update, target, context.cause(CauseCode::needs_restart, cause.message));
   if (cause.code == CauseCode::credentials) return quarantine(context, update, target, cause);
-  if (is_suspect(context, update, update.version))
-    return quarantine(
-        context, update, target,
-        context.cause(CauseCode::suspect, fmt::format("v{} was the last thing sent to two engines that died; {}",
-                                                      update.version.version, cause.message)));
+  if (const Pair& pair = context.pair_of(update); is_suspect(pair, update.version))
+    return quarantine(context, update, target,
+                      context.cause(CauseCode::suspect, why_suspect(pair, update.version) + "; " + cause.message));
   if (may_lag(context.pair_of(update), update, target)) return start_former_label(context, update, target);
   if (update.transfer) return quarantine(context, update, target, cause);  // it is on no storage
   target.caught_up = true;

@@ -27,6 +27,7 @@ bool trusts_answers(const Update& update) {
 }
 
 bool may_read_briefly(const Update& update, const Target& target, const Worker& worker) {
+  if (update.transfer && update.state < UpdateState::loading) return false;  // the group is of processes, not of URLs
   return trusts_answers(update) && !target.read_whole && !worker.labels.empty();
 }
 
@@ -207,7 +208,8 @@ void Context::set_state(Update& update, UpdateState state) {
 void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause> why) {
   const bool lasting =
       state == WorkerState::ready || state >= WorkerState::quarantined || state == WorkerState::joining;
-  const bool new_reason = why && why->code == CauseCode::operator_hold;
+  const bool new_reason =
+      why && (why->code == CauseCode::operator_hold || (worker.cause && worker.cause->code != why->code));
   const bool changed = worker.state != state || worker.cause.has_value() != why.has_value() || new_reason;
   worker.state = state;
   worker.cause = std::move(why);

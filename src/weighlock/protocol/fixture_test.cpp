@@ -158,6 +158,7 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
     case OperationKind::load_adapter:
       if (e.adapters.contains(call.operation.adapter))
         return failed(OutcomeKind::untouched, "already loaded", ErrorCode::adapter_exists);
+      if (e.adapter_places > 0 && e.adapters.size() >= e.adapter_places) e.adapters.erase(e.adapters.begin());
       e.adapters[call.operation.adapter] = call.operation.directory;
       break;
     case OperationKind::unload_adapter:
@@ -291,7 +292,7 @@ void Fixture::connect(int workers, int trainers) {
   event.token = 1;
   event.spec.name = "actor";
   event.spec.save_path = "/shared";
-  if (by_transfer) event.spec.awex.emplace();
+  if (by_transfer) event.spec.awex = awex;
   if (!reconciles) event.spec.policy.pair_lease = Milliseconds(0);
   for (int i = 0; i < workers; ++i) {
     event.spec.workers.push_back(WorkerSpec{url(i), std::nullopt});

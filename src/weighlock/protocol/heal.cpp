@@ -150,8 +150,10 @@ void on_heal_read(Context& context, Update& update, Target& target, const Outcom
       return start_retry(context, update, target, kRetry);
     return fail_heal(context, update, target, CauseCode::heal_failed, "read", outcome);
   }
-  if (observe(context, worker, *outcome.reading) && target.load_sent)
-    note_death(context, update, target, update.version);
+  if (observe(context, worker, *outcome.reading)) {
+    if (target.load_sent) note_death(context, update, target, update.version);
+    target.needs_restart = false;  // it had one
+  }
   target.tries = 0;
   target.incarnation = worker.incarnation;
   target.paused = outcome.reading->paused;
@@ -190,6 +192,10 @@ std::optional<VersionRef> heal_goal(Context& context, const Update& update, cons
 }
 
 void heal_or_quarantine(Context& context, Update& update, Target& target) {
+  if (target.needs_restart)
+    return quarantine(
+        context, update, target,
+        context.cause(CauseCode::needs_restart, target.cause ? target.cause->message : "it needs a restart"));
   if (mutant(Mutant::heal_reloads_new) && update.kind == UpdateKind::update)
     return start_heal(context, update, target, update.version);
   if (const auto goal = heal_goal(context, update, target)) return start_heal(context, update, target, *goal);
@@ -207,6 +213,7 @@ void start_heal(Context& context, Update& update, Target& target, VersionRef goa
   Worker& worker = context.worker_of(target);
   target.goal = std::move(goal);
   target.tries = 0;
+  context.cancel_timer(update, target.worker);  // of a repetition that isn't needed any more
   context.set_worker(worker, WorkerState::healing, worker.cause);
   send_read(context, update, target);
 }
@@ -280,10 +287,23 @@ void note_death(Context& context, Update& update, const Target& target, const Ve
                  {{"version", version_key(version)}, {"incarnation", incarnation}});
 }
 
-bool is_suspect(Context& context, const Update& update, const VersionRef& version) {
-  const auto& deaths = context.pair_of(update).deaths;
-  const auto it = deaths.find(version_key(version));
-  return it != deaths.end() && it->second.size() >= kDeathsMax;
+bool is_suspect(const Pair& pair, const VersionRef& version) {
+  const auto deaths = pair.deaths.find(version_key(version));
+  return deaths != pair.deaths.end() && deaths->second.size() >= kDeathsMax;
+}
+
+std::string why_suspect(const Pair& pair, const VersionRef& version) {
+  constexpr std::size_t kNamed = 4;
+  const auto deaths = pair.deaths.find(version_key(version));
+  const std::set<std::string> all = deaths == pair.deaths.end() ? std::set<std::string>() : deaths->second;
+  std::string names;
+  std::size_t named = 0;
+  for (const std::string& one : all) {
+    if (named++ == kNamed) break;
+    names += (names.empty() ? "" : ", ") + one;
+  }
+  if (all.size() > kNamed) names += fmt::format(" and {} more", all.size() - kNamed);
+  return fmt::format("v{} was the last thing sent to {} engines that died ({})", version.version, all.size(), names);
 }
 
 }  // namespace weighlock::protocol

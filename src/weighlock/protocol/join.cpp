@@ -23,11 +23,6 @@ bool is_loading(const Target& target) {
   return loads && target.call.has_value();
 }
 
-bool is_suspected(const Pair& pair, const VersionRef& version) {
-  const auto deaths = pair.deaths.find(version_key(version));
-  return deaths != pair.deaths.end() && deaths->second.size() >= kDeathsMax;
-}
-
 bool is_curable(const Pair& pair, const Worker& worker) {
   if (worker.state == WorkerState::joining) return true;
   if (worker.state != WorkerState::quarantined) return false;
@@ -37,7 +32,7 @@ bool is_curable(const Pair& pair, const Worker& worker) {
     case CauseCode::needs_restart:
       return false;
     case CauseCode::suspect:
-      return pair.committed && !is_suspected(pair, *pair.committed);
+      return pair.committed && !is_suspect(pair, *pair.committed);
     case CauseCode::probe_failed:
       return !(worker.version && pair.committed && worker.version->same_version(*pair.committed));
     default:
@@ -106,7 +101,7 @@ bool may_join(Context& context, const Worker& worker) {
   if (!worker.dialect || worker.in_flight || !worker.locked_by.empty() || !worker.earlier.empty()) return false;
   if (!is_curable(pair, worker) || context.now() < worker.joins.not_before) return false;
   const std::optional<VersionRef> goal = join_goal(pair, worker);
-  if (!goal || is_suspected(pair, *goal) || is_dormant(pair, context.now())) return false;
+  if (!goal || is_suspect(pair, *goal) || is_dormant(pair, context.now())) return false;
   const auto window = static_cast<std::size_t>(pair.spec.policy.load_window);
   if (window > 0 && pair.joins.size() >= window) return false;
   return !is_taken(context, pair) && !is_surveyed(context, pair, worker.url) &&
@@ -187,13 +182,13 @@ void note_doubtful_death(Context& context, Worker& worker, const std::string& in
 
 bool hold_if_suspect(Context& context, Worker& worker) {
   const Pair& pair = context.state().pairs.at(worker.pair);
-  if (worker.state != WorkerState::joining || !pair.committed || !is_suspected(pair, *pair.committed)) return false;
-  const Cause cause = context.cause(
-      CauseCode::suspect, fmt::format("v{} was the last thing sent to two engines that died; release it, or publish "
-                                      "a higher version",
-                                      pair.committed->version));
+  if (!pair.committed || !is_suspect(pair, *pair.committed) || !is_curable(pair, worker)) return false;
+  const bool was_out = worker.state == WorkerState::quarantined;
+  if (was_out && !worker.earlier.empty()) return false;  // that keeps it out, too, and only that can end by itself
+  const Cause cause = context.cause(CauseCode::suspect,
+                                    why_suspect(pair, *pair.committed) + "; release it, or publish a higher version");
   context.set_worker(worker, WorkerState::quarantined, cause);
-  context.emit(Fence{worker.url, worker.pair, cause});
+  if (!was_out) context.emit(Fence{worker.url, worker.pair, cause});
   return true;
 }
 

@@ -82,6 +82,7 @@ void record_outcome(Context& context, const UpdateId& update, const Worker& work
       {"operation", std::string(name(call.kind))}, {"call", call.call}, {"result", std::string(name(outcome.kind))}};
   if (!outcome.text.empty()) body["text"] = outcome.text;
   if (call.kind == OperationKind::barrier && outcome.reading) body["read"] = true;
+  if (outcome.needs_restart) body["needs_restart"] = true;
   context.record(RecordKind::outcome, worker.pair, update, worker.url, std::move(body));
 }
 
@@ -91,6 +92,7 @@ void on_late_answer(Context& context, Worker& worker, CallId call, const Outcome
   if (it == worker.earlier.end()) return;
   record_outcome(context, "", worker, *it, outcome);
   note_late(worker, call, outcome.kind);
+  collect_unleased(context, worker.pair);
 }
 
 void on_call_ended(Context& context, const CallEnded& event) {

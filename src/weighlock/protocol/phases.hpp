@@ -174,9 +174,11 @@ void heal_or_quarantine(Context& context, Update& update, Target& target);
 void start_heal(Context& context, Update& update, Target& target, VersionRef goal);
 void on_heal_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
 void on_heal_retry(Context& context, Update& update, Target& target);
-// Notes that a version was the last thing sent to an incarnation that died, and tells whether it killed two.
+// Notes that a version was the last thing sent to an incarnation that died.
 void note_death(Context& context, Update& update, const Target& target, const VersionRef& version);
-bool is_suspect(Context& context, const Update& update, const VersionRef& version);
+inline constexpr std::size_t kDeathsMax = 2;  // one engine may die of anything
+bool is_suspect(const Pair& pair, const VersionRef& version);
+std::string why_suspect(const Pair& pair, const VersionRef& version);  // names who died
 
 // resume.cpp
 void start_barrier(Context& context, Update& update, Target& target);
@@ -205,7 +207,6 @@ void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, co
 void yield_watch(Context& context, Worker& worker);
 
 // join.cpp
-inline constexpr std::size_t kDeathsMax = 2;  // one engine may die of anything
 void note_use(Pair& pair, Instant now, bool is_update);
 // What workers are brought to between updates; none while there is nothing that can be trusted.
 std::optional<VersionRef> join_goal(const Pair& pair, const Worker& worker);
@@ -220,7 +221,7 @@ void join_done(Context& context, Update& join);
 void note_join_ended(Worker& worker, const Update& join, const Target& target, Instant now);
 // The process whose load had no known end is gone.
 void note_doubtful_death(Context& context, Worker& worker, const std::string& incarnation, std::string version);
-// A worker isn't brought to a version that killed two.
+// A worker isn't brought to a version that killed two: that is its cause from now on. False: nothing changed.
 bool hold_if_suspect(Context& context, Worker& worker);
 // Ends a join where it is; its worker is what it was, or of unknown content. Whoever waits for the lock is to be taken
 // up again by the caller (`resume_waiting`).
@@ -242,6 +243,8 @@ void note_stored(Pair& pair, const Update& update, bool committed);
 void note_digest(Pair& pair, const VersionRef& version);
 // Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
 void release_versions(Context& context, const Update& update);
+// Between updates something ended that may have been the last lease of a superseded version.
+void collect_unleased(Context& context, const std::string& pair);
 void on_collect(Context& context, const CollectVersions& event);
 
 // settle.cpp

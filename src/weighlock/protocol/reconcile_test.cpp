@@ -115,6 +115,26 @@ TEST_F(ReconcileTest, version_that_killed_two_processes_is_not_loaded_a_third_ti
   expect_served(1, 2);
 }
 
+TEST_F(ReconcileTest, quarantined_worker_tells_that_its_version_became_suspect) {
+  serve_v1(3);
+  script(2, K::load, failed(OutcomeKind::untouched, "400 no"), -1);
+  restart(2);
+  advance(15s);
+  ASSERT_EQ(worker(2).state, WorkerState::quarantined);
+  ASSERT_EQ(worker(2).cause->code, CauseCode::heal_failed);
+  for (int death = 0; death < 2; ++death) {
+    restart(1);
+    script(1, K::load, failed(OutcomeKind::unknown, "connection reset", ErrorCode::connection_lost));
+    for (const int loads = count(1, K::load); count(1, K::load) == loads;) advance(100ms);
+  }
+  restart(1);
+  advance(300s);
+  EXPECT_EQ(worker(1).cause->code, CauseCode::suspect);
+  EXPECT_EQ(worker(2).cause->code, CauseCode::suspect);
+  flush();
+  EXPECT_EQ(replayed().workers.at(url(2)).cause->code, CauseCode::suspect);
+}
+
 TEST_F(ReconcileTest, worker_that_was_only_out_of_reach_serves_again_after_a_read_and_no_load) {
   connect(2);
   request(1);

@@ -26,19 +26,6 @@ Error died_in(const Update& update, std::string_view what) {
                nullptr};
 }
 
-// Nothing waits for the record of a resume, so it may be lost with the process, and the resume be on its way. With the
-// doubt on record it outlives a barrier that isn't answered in time.
-void assume_resume(Context& context, const Update& update, const Target& target) {
-  Worker& worker = context.worker_of(target);
-  if (!worker.earlier.empty()) return;
-  EarlierCall lost;
-  lost.call = context.state().next_id++;
-  lost.kind = OperationKind::resume;
-  worker.earlier.push_back(lost);
-  context.record(RecordKind::intent, update, target.worker,
-                 {{"operation", std::string(name(lost.kind))}, {"call", lost.call}, {"assumed", true}});
-}
-
 // Whoever isn't at its end may be in any state, and serves no requests until it was read.
 void doubt(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
@@ -62,7 +49,6 @@ void take_over(Context& context, Update& update) {
     target.recovered = !was_never_asked(context, update, target);
     if (!target.recovered) continue;
     target.caught_up = update.state == UpdateState::resuming && target.verdict != Verdict::verified;
-    assume_resume(context, update, target);
   }
   for (auto& [url, target] : update.targets) {
     if (target.step != Step::done && !target.recovered) read_worker(context, update, target);

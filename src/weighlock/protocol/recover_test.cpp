@@ -165,6 +165,55 @@ TEST_F(RecoveryTest, same_key_after_the_commit_gets_the_stored_outcome) {
   EXPECT_EQ(saves.size(), before);
 }
 
+Outcome wrong_shape() {
+  Outcome outcome = failed(OutcomeKind::touched, "500 shapes differ");
+  outcome.needs_restart = true;
+  return outcome;
+}
+
+TEST_F(RecoveryTest, worker_that_only_a_restart_helps_gets_no_load_of_the_way_back) {
+  connect(2);
+  request(1);
+  script(0, K::load, wrong_shape());
+  silence(1, K::load);
+  request(2);
+  flush();
+  take_over();
+  EXPECT_EQ(count(0, K::load), 0);
+  EXPECT_EQ(count(0, K::load_empty), 0);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_EQ(worker(0).cause->code, CauseCode::needs_restart);
+  EXPECT_NE(worker(0).cause->message.find("shapes differ"), std::string::npos) << worker(0).cause->message;
+  EXPECT_EQ(engine(1).loaded, "/shared/v1.a1");
+}
+
+TEST_F(RecoveryTest, worker_that_only_a_restart_helps_gets_no_catch_up_on_the_way_forward) {
+  connect(3);
+  request(1);
+  script(0, K::load, wrong_shape());
+  die_at_record(RecordKind::commit, "", false);
+  request(2);
+  ASSERT_TRUE(dead());
+  engine(2).operations.clear();
+  take_over();
+  EXPECT_EQ(update(last()).state, UpdateState::degraded);
+  EXPECT_EQ(count(0, K::load), 0);
+  EXPECT_EQ(worker(0).cause->code, CauseCode::needs_restart);
+  EXPECT_NE(worker(0).cause->message.find("shapes differ"), std::string::npos) << worker(0).cause->message;
+}
+
+TEST_F(RecoveryTest, what_only_a_restart_helped_is_over_with_the_process) {
+  connect(2);
+  request(1);
+  script(0, K::load, wrong_shape());
+  silence(1, K::load);
+  request(2);
+  flush();
+  restart(0);
+  take_over();
+  EXPECT_EQ(worker(0).cause->code, CauseCode::restarted);
+}
+
 // A resume may go out before its record is durable, so the next process asks after one that no record names.
 TEST_F(RecoveryTest, nothing_is_sent_behind_a_resume_that_no_record_names) {
   die_in_version_2(RecordKind::commit);

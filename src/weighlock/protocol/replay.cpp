@@ -40,9 +40,9 @@ void Replay::take(const Record& record, Instant at) {
     case RecordKind::targets:
       return targets(record, at);
     case RecordKind::intent:
-      return about_adapters(record) ? void() : intent(record);
+      return about_adapters(record, at) ? void() : intent(record);
     case RecordKind::outcome:
-      return about_adapters(record) ? void() : outcome(record, at);
+      return about_adapters(record, at) ? void() : outcome(record, at);
     case RecordKind::verdict:
       return verdicts(record, at);
     case RecordKind::commit:
@@ -79,11 +79,24 @@ void Replay::take(const Record& record, Instant at) {
       return epoch(record);
     case RecordKind::superseded:
       return superseded(record);
-    case RecordKind::group:  // its workers' own intents tell what may run; no group outlives its process
+    case RecordKind::group:
+      return group(record);
     case RecordKind::gateway_stopping:
     case RecordKind::update_rejected:
       return;  // update_ended tells the rest
   }
+}
+
+// Its workers' own intents tell what may run, and no group outlives its process. But the worker at which it met listens
+// on.
+void Replay::group(const Record& record) {
+  const json::value body(record.body);
+  const json::array& workers = list_of(body, "workers");
+  const std::string first(workers.empty() || !workers.front().is_string()
+                              ? std::string_view()
+                              : std::string_view(workers.front().as_string()));
+  note_meeting(state_, MeetingPlace{record.pair, first, std::string(text_of(body, "meets_at")),
+                                    static_cast<int>(number_of(body, "port"))});
 }
 
 State Replay::finish(std::string boot, Instant now) {
@@ -116,11 +129,14 @@ void Replay::process_ended() {
   for (auto& [trainer, busy] : state_.busy) busy.call = 0;
 }
 
-// A resume is sent before its record is durable, so each worker that was paused may have one on its way.
+// Nothing waits for the record of a resume, so it may be lost with the process, and the resume be on its way to whoever
+// was paused: in this update, or before it. The start's own record says it again to each later reader, so the doubt
+// outlives a barrier that isn't answered in time.
 void Replay::suppose_resumes(const Update& update) {
   for (const auto& [url, target] : update.targets) {
     const auto worker = state_.workers.find(url);
-    if (worker == state_.workers.end() || !target.pause_sent || target.step == Step::done) continue;
+    if (worker == state_.workers.end() || target.step == Step::done) continue;
+    if (!target.pause_sent && !worker->second.paused_by_us) continue;
     std::vector<EarlierCall>& earlier = worker->second.earlier;
     const auto resumes = [](const EarlierCall& call) { return call.kind == OperationKind::resume; };
     if (std::any_of(earlier.begin(), earlier.end(), resumes)) continue;
@@ -380,6 +396,7 @@ void Replay::discard(const Record& record) {
   std::erase_if(pair->stored, [&](const StoredVersion& stored) { return stored.version.directory == directory; });
   const std::string_view save_path = text_of(body, "save_path");
   if (!save_path.empty()) note_doomed(*pair, {std::string(directory), std::string(save_path), record.update});
+  forget_in_window(*pair, std::string(directory));
 }
 
 void Replay::sealed(const Record& record) {

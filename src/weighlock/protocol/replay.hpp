@@ -46,6 +46,7 @@ class Replay {
   void worker_seen(const Record& record);
   void worker_changed(const Record& record);
   void discard(const Record& record);
+  void group(const Record& record);
   void process_ended();
   void suppose_resumes(const Update& update);
   void begin_call(const Record& intent, CallId call);
@@ -58,7 +59,7 @@ class Replay {
   void superseded(const Record& record);
 
   // replay_adapters.cpp. True if the record is about a name in an engine.
-  bool about_adapters(const Record& record);
+  bool about_adapters(const Record& record, Instant at);
   void adapters_connected(Pair& pair, const PairSpec& before);
   void adapters_committed(Pair& pair, const Update& update);
   void adapters_ended(Pair& pair, const Update& update);

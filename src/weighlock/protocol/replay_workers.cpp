@@ -189,7 +189,14 @@ void Replay::outcome(const Record& record, Instant at) {
     if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
     note_ended(worker, barrier, outcome, false);
   }
-  if (Target* target = target_of(record)) note_outcome(*target, kind, outcome.kind, label, at);
+  Target* target = target_of(record);
+  if (!target) return;
+  note_outcome(*target, kind, outcome.kind, label, at);
+  if (kind != OperationKind::load && kind != OperationKind::load_empty) return;
+  target->needs_restart = flag_of(body, "needs_restart");
+  if (target->needs_restart)
+    target->cause =
+        Cause{CauseCode::needs_restart, fmt::format("{}: {}", name(kind), std::string(text_of(body, "text"))), at};
 }
 
 // The version that a record names by its numbers.
@@ -288,6 +295,7 @@ void Replay::worker_seen(const Record& record) {
     worker.taken_over.reset();
   }
   for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
+  if (Target* target = target_of(record); target && std::exchange(target->needs_restart, false)) target->cause.reset();
   worker.joins.doubtful_load.clear();
 }
 

@@ -24,10 +24,6 @@ void restore_target(Context& context, Update& update, Target& target) {
   }
   if (mutant(Mutant::barrier_skipped) && !target.load_sent) worker.earlier.clear();
   if (!worker.earlier.empty()) return start_barrier(context, update, target);
-  if (target.needs_restart)
-    return quarantine(
-        context, update, target,
-        context.cause(CauseCode::needs_restart, target.cause ? target.cause->message : "it needs a restart"));
   const bool gone =
       target.cause && (target.cause->code == CauseCode::unreachable || target.cause->code == CauseCode::restarted);
   if (gone) return quarantine(context, update, target, *target.cause);

@@ -47,7 +47,21 @@ Error refusal(const Pair& pair, ErrorCode code, std::string_view why) {
   return Error{code, fmt::format("pair '{}': rollback: {}", pair.spec.name, why), nullptr};
 }
 
+// The version before the present one, as an operator who names none means it: not one that engines died of.
+const StoredVersion* implied(const Pair& pair) {
+  const StoredVersion* before = committed_before(pair, place_of(pair, *pair.committed));
+  while (before && is_suspect(pair, before->version)) before = committed_before(pair, place_of(pair, before->version));
+  return before;
+}
+
+Error suspected(const Pair& pair, const VersionRef& version) {
+  return refusal(pair, ErrorCode::conflict,
+                 why_suspect(pair, version) + "; name another one, or publish its weights as a new version");
+}
+
 Error nothing_before(const Pair& pair) {
+  if (const StoredVersion* before = committed_before(pair, place_of(pair, *pair.committed)))
+    return suspected(pair, before->version);
   return refusal(pair, ErrorCode::conflict,
                  fmt::format("nothing that was committed before v{} is stored any more (stored: {}; keep_versions is "
                              "{}); publish the wanted weights as a new version",
@@ -89,7 +103,7 @@ Result<StoredVersion> rollback_target(const Pair& pair, const RequestUpdate& eve
                      fmt::format("update {} is not at its end, so which version is the one before isn't decided; name "
                                  "it (\"to\", `--to`), cancel the update, or wait for it",
                                  pair.active.empty() ? pair.queue.front() : pair.active));
-    const StoredVersion* before = committed_before(pair, place_of(pair, *pair.committed));
+    const StoredVersion* before = implied(pair);
     if (!before) return nothing_before(pair);
     return *before;
   }
@@ -103,6 +117,7 @@ Result<StoredVersion> rollback_target(const Pair& pair, const RequestUpdate& eve
     return refusal(
         pair, ErrorCode::conflict,
         fmt::format("v{} is the committed version; name another one of {}", *event.rollback_to, names_of_stored(pair)));
+  if (is_suspect(pair, found->version)) return suspected(pair, found->version);
   return *found;
 }
 
@@ -115,6 +130,7 @@ std::optional<Error> refuse_rollback_now(const Pair& pair, const Update& update)
     return refusal(pair, ErrorCode::not_found,
                    fmt::format("v{} is not stored any more; stored and committed: {}", update.version.version,
                                names_of_stored(pair)));
+  if (is_suspect(pair, update.version)) return suspected(pair, update.version);
   return std::nullopt;
 }
 

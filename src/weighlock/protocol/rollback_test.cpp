@@ -116,6 +116,58 @@ TEST_F(Rollback, a_rollback_can_be_taken_back_by_name) {
   EXPECT_EQ(engine(0).loaded, "/shared/v3.a3");
 }
 
+TEST_F(Rollback, a_version_that_engines_died_of_is_skipped_and_refused_by_name_with_the_deaths) {
+  commit_up_to(3);
+  const auto die_of = [&](std::int64_t version, int incarnation) {
+    const std::string who = url(1) + " start-" + std::to_string(incarnation);
+    records.push_back(Record{
+        RecordKind::death, "actor", "", url(1), {{"version", "1/" + std::to_string(version)}, {"incarnation", who}}});
+  };
+  flush();
+  die_of(2, 7);
+  start_again();
+  ASSERT_EQ(pair().deaths.size(), 1u);
+  EXPECT_EQ(update(rollback(2)).state, UpdateState::succeeded) << "one engine may die of anything";
+  rollback(3);
+  ASSERT_EQ(pair().committed->version, 3);
+  flush();
+  die_of(2, 8);
+  start_again();
+  const Error named = refusal(2);
+  EXPECT_EQ(named.code, ErrorCode::conflict);
+  EXPECT_NE(named.message.find("v2 was the last thing sent to 2 engines that died"), std::string::npos)
+      << named.message;
+  EXPECT_NE(named.message.find(url(1) + " start-7, " + url(1) + " start-8"), std::string::npos) << named.message;
+  EXPECT_EQ(update(rollback()).state, UpdateState::succeeded);
+  EXPECT_EQ(pair().committed->version, 1);
+}
+
+TEST_F(Rollback, nothing_but_versions_that_engines_died_of_is_refused_and_says_so) {
+  commit_up_to(2);
+  flush();
+  for (const char* const who : {"http://a 1", "http://b 2"})
+    records.push_back(Record{RecordKind::death, "actor", "", url(1), {{"version", "1/1"}, {"incarnation", who}}});
+  start_again();
+  const Error none = refusal(std::nullopt);
+  EXPECT_EQ(none.code, ErrorCode::conflict);
+  EXPECT_NE(none.message.find("v1 was the last thing sent to 2 engines that died (http://a 1, http://b 2)"),
+            std::string::npos)
+      << none.message;
+}
+
+TEST_F(Rollback, a_version_that_engines_die_of_while_its_rollback_waits_is_refused_at_its_turn) {
+  commit_up_to(2);
+  silence(0, K::load);
+  request(3);
+  const UpdateId waits = rollback(1);
+  ASSERT_NE(waits, "");
+  // As two engines that were healed with it and died would leave it.
+  const_cast<Pair&>(pair()).deaths["1/1"] = {"http://a 1", "http://b 2"};
+  advance(2000s);
+  EXPECT_EQ(update(waits).state, UpdateState::rejected);
+  EXPECT_EQ(update(waits).error->code, ErrorCode::conflict);
+}
+
 TEST_F(Rollback, refusals_name_what_there_is) {
   connect(2);
   EXPECT_NE(refusal(std::nullopt).message.find("no version is committed"), std::string::npos);

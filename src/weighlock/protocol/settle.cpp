@@ -1,7 +1,8 @@
 // What a pair's storage is owed by a process that died: LATEST behind the commit, and removals that are on record.
 //
 // A removal is recorded before it is asked for, and once more when it is done. What lies between is `Pair::doomed`: the
-// next process asks again, as soon as it knows that the pair is still its own.
+// next process asks again, as soon as it knows that the pair is still its own. A lease may have ended in the last
+// moment of the process before, too.
 #include <algorithm>
 
 #include "weighlock/core/limits.hpp"
@@ -69,6 +70,7 @@ void settle_storage(Context& context, const std::string& name) {
   for (const DoomedDirectory& doomed : pair.doomed) {
     if (!stands_on(pair, doomed.directory)) context.emit(Discard{doomed.update, doomed.save_path, doomed.directory});
   }
+  collect_unleased(context, name);
 }
 
 }  // namespace weighlock::protocol

@@ -49,7 +49,7 @@ using List = std::vector<std::string>;
 TEST_F(SettleTest, removal_that_was_recorded_and_not_done_is_done_at_the_next_start_and_only_then) {
   die_before_the_removal_of_v1();
   start_again();
-  EXPECT_EQ(discarded(), List{"/shared/v1.a1"});
+  ASSERT_EQ(discarded(), List{"/shared/v1.a1"});
   EXPECT_EQ(discards[0].save_path, "/shared");
   EXPECT_TRUE(pair().doomed.empty());
   flush();

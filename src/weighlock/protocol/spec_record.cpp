@@ -124,7 +124,8 @@ json::object spec_body(const PairSpec& spec) {
   if (spec.awex)
     out["awex"] = {{"master_addr", spec.awex->master_addr},
                    {"master_port", spec.awex->master_port},
-                   {"colocate", spec.awex->colocate}};
+                   {"colocate", spec.awex->colocate},
+                   {"master_of", spec.awex->master_of}};
   return out;
 }
 
@@ -148,7 +149,7 @@ PairSpec spec_from(const json::value& body) {
     out.lora = LoraSpec{std::string(text_of(*lora, "name")), number_of(*lora, "keep")};
   if (const json::value* awex = find(body, "awex"))
     out.awex = AwexSpec{std::string(text_of(*awex, "master_addr")), static_cast<int>(number_of(*awex, "master_port")),
-                        flag_of(*awex, "colocate")};
+                        flag_of(*awex, "colocate"), std::string(text_of(*awex, "master_of"))};
   return out;
 }
 

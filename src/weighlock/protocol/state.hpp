@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weighlock/core/error.hpp"
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/event.hpp"
 #include "weighlock/protocol/lora_state.hpp"
 #include "weighlock/protocol/ownership_state.hpp"
@@ -275,10 +276,19 @@ struct TransferGroup {
   std::map<std::string, std::string> incarnations;  // by worker; "" = not read yet
 };
 
+// Where ranks of a group meet. The first worker listens there for as long as it lives: it has no way to leave a group.
+struct MeetingPlace {
+  std::string pair;
+  std::string worker;
+  std::string address;
+  int port = 0;
+};
+
 // A group that is being built, and for whom.
 struct GroupAsk {
   TransferGroup group;
   AwexSpec awex;
+  MeetingPlace place;
   UpdateId update;                     // or:
   std::optional<ConnectPair> connect;  // takes effect when the group stands
 };
@@ -334,11 +344,16 @@ struct State {
   std::map<CallId, std::pair<std::string, std::string>> saves;           // running saves -> pair, trainer
   std::map<std::string, TrainerBusy> busy;                               // trainers whose /save hasn't ended, by URL
   std::map<std::uint64_t, GroupAsk> group_asks;
+  std::deque<MeetingPlace> meetings;                             // newest last, bounded
   std::map<CallId, std::pair<UpdateId, std::string>> transfers;  // running trainers' parts -> update, trainer
   std::map<TimerId, UpdateId> timers;
   std::map<TimerId, std::string> watch_timers;  // worker
   std::map<TimerId, std::string> epoch_timers;  // pair
   std::deque<UpdateId> orphans;                 // ended updates of removed pairs, bounded
+  // How often workers are looked at between updates; the edge may choose other times when it starts.
+  Milliseconds watch_period = limits::kWatchPeriod;
+  Milliseconds idle_watch_period = limits::kIdleWatchPeriod;
+  Milliseconds watch_read_timeout = limits::kWatchReadTimeout;
   std::uint64_t next_id = 1;
   std::uint64_t next_update = 1;
   bool stopping = false;

@@ -178,9 +178,10 @@ struct LoraSpec {
 
 // A pair whose weights go from rank to rank in a collective of all its trainers and workers (docs/adr/0005).
 struct AwexSpec {
-  std::string master_addr;  // where the group's store listens; "" = the first worker's host
+  std::string master_addr;  // where the group's ranks meet; "" = the first worker's host
   int master_port = 0;      // 0 = a default
   bool colocate = false;    // trainers and workers share their devices
+  std::string master_of;    // the worker whose address that is: the first one when the pair was connected
 };
 
 struct PairSpec {

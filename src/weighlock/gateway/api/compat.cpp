@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/core/url.hpp"
 #include "weighlock/core/words.hpp"
 #include "weighlock/gateway/api/answer.hpp"
 #include "weighlock/gateway/api/auth.hpp"
@@ -74,6 +75,12 @@ ConnectBody read_connect(LaxBody& body) {
   return out;
 }
 
+// The place of an address that is given with or without the brackets of IPv6.
+std::string meeting_url(const std::string& address) {
+  const bool is_six = address.find(':') != std::string::npos && !address.starts_with('[');
+  return is_six ? fmt::format("http://[{}]:1", address) : fmt::format("http://{}:1", address);
+}
+
 // The Python gateway's own refusals, in its order and words, then ours.
 std::optional<HttpResponse> refuse_connect(const ConnectBody& body) {
   if (body.colocate && body.mode != "awex") return error_answer(400, "colocate=True requires mode='awex'");
@@ -93,6 +100,14 @@ std::optional<HttpResponse> refuse_connect(const ConnectBody& body) {
   constexpr std::int64_t kPortMax = 65'535;
   if (body.mode == "awex" && (body.nccl_master_port < 0 || body.nccl_master_port > kPortMax))
     return error_answer(400, fmt::format("nccl_master_port must be 0 (any) to 65535, not {}", body.nccl_master_port));
+  if (body.mode == "awex" && !body.nccl_master_addr.empty()) {
+    const Result<Url> address = parse_url(meeting_url(body.nccl_master_addr));
+    if (!address || !address->path.empty())
+      return error_answer(
+          400, fmt::format("nccl_master_addr must be an address or a name by which all workers reach the first of "
+                           "inference_worker_urls, and can be left out; not '{}'",
+                           printable(body.nccl_master_addr, limits::kEchoBytesMax)));
+  }
   if (body.mode == "awex") return std::nullopt;
   return error_answer(400, fmt::format("mode must be 'awex' or 'disk', not '{}'", body.mode.substr(0, 100)));
 }
@@ -114,8 +129,12 @@ std::optional<FieldError> make_spec(const Confinement& confinement, const Policy
   if (auto failure = check_pair_name(body.pair_name)) return failure;
   spec.name = body.pair_name;
   spec.save_path = body.save_path;
-  if (body.mode == "awex")
-    spec.awex = AwexSpec{body.nccl_master_addr, static_cast<int>(body.nccl_master_port), body.colocate};
+  if (body.mode == "awex") {
+    spec.awex.emplace();
+    if (!body.nccl_master_addr.empty()) spec.awex->master_addr = parse_url(meeting_url(body.nccl_master_addr))->host;
+    spec.awex->master_port = static_cast<int>(body.nccl_master_port);
+    spec.awex->colocate = body.colocate;
+  }
   const bool has_storage = !spec.awex || !body.save_path.empty();
   if (Status status = has_storage ? confinement.check_directory(body.save_path, "save_path") : Status(); !status)
     return FieldError{"save_path", status.error()};
@@ -136,6 +155,7 @@ std::optional<FieldError> make_spec(const Confinement& confinement, const Policy
   if (auto failure = read_lora(body, spec)) return failure;
   spec.policy = settings.policy;
   spec.save_trigger = settings.save_trigger.value_or(SaveTrigger::all);
+  if (spec.awex && !workers.empty()) spec.awex->master_of = workers.front();
   for (std::string& url : workers) spec.workers.push_back(WorkerSpec{std::move(url), settings.dialect});
   return std::nullopt;
 }
@@ -298,13 +318,14 @@ void disconnect(ApiContext& context, RouteRequest request, Responder responder) 
   const auto pending = PendingAnswer::make(context, std::move(responder));
   RemovePair event;
   event.pair = name;
-  event.token = pending->when_replied([pending, name](const Reply& reply) {
+  std::vector<std::string> trainers = context.find_pair(name)->spec.trainer_urls;
+  event.token = pending->when_replied([pending, name, trainers](const Reply& reply) {
     if (reply.error && reply.error->code == ErrorCode::not_found) return pending->answer(pair_not_found(name));
     if (reply.error) return pending->answer(failure_answer(*reply.error));
     pending->context().meta.clear(name);
     json::object out{{"status", "ok"}, {"pair_name", name}};
     if (!reply.abandoned.empty()) out["abandoned"] = text_list(reply.abandoned);
-    pending->answer(json_answer(200, out));
+    answer_when_left(pending, trainers, std::move(out));
   });
   pending->deadline(context.settings.reply_by,
                     [pending, name] { pending->answer(error_answer(409, blocker_text(pending->context(), name))); });

@@ -129,6 +129,16 @@ void look_outside(ApiContext& context, std::vector<DoubtfulHost> doubtful, PairB
                        });
 }
 
+void answer_when_left(const std::shared_ptr<PendingAnswer>& pending, std::vector<std::string> trainers,
+                      json::object answer) {
+  pending->context().awex_groups.when_left(
+      std::move(trainers), limits::kLeaveWait,
+      [pending, answer = std::move(answer)](const std::vector<std::string>& still) mutable {
+        if (!still.empty()) answer["leaving"] = text_list(still);
+        pending->answer(json_answer(200, answer));
+      });
+}
+
 HttpResponse no_such(std::string_view kind, std::string_view name, const RouteRequest& request) {
   return problem_answer(Error{ErrorCode::not_found, fmt::format("{} '{}' not found", kind, name.substr(0, 300))},
                         request.path);

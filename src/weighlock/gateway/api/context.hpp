@@ -9,6 +9,7 @@
 #include <string>
 
 #include "weighlock/gateway/api/router.hpp"
+#include "weighlock/gateway/awex_groups.hpp"
 #include "weighlock/gateway/confinement.hpp"
 #include "weighlock/gateway/credentials.hpp"
 #include "weighlock/gateway/meta_store.hpp"
@@ -47,6 +48,7 @@ struct ApiContext {
   Readiness& readiness;
   Metrics& metrics;
   MetaStore& meta;
+  AwexGroups& awex_groups;
   Pool& body_pool;  // for bodies of tens of MB
   WallClock clock;
   ApiSettings settings;
@@ -136,6 +138,10 @@ void request_update(ApiContext& context, protocol::RequestUpdate event);
 // with the keys in place; at once when there is nothing to look at.
 void look_outside(ApiContext& context, std::vector<DoubtfulHost> doubtful, PairBody body,
                   std::function<void(std::optional<FieldError>, PairBody)> then);
+// The answer to a removal of the pair, when its trainers have left their group: who connects them elsewhere next finds
+// them free. Adds "leaving", the trainers that haven't answered within limits::kLeaveWait, where there are any.
+void answer_when_left(const std::shared_ptr<PendingAnswer>& pending, std::vector<std::string> trainers,
+                      json::object answer);
 // 404 as a problem.
 HttpResponse no_such(std::string_view kind, std::string_view name, const RouteRequest& request);
 

@@ -110,10 +110,12 @@ void delete_pair(ApiContext& context, const RouteRequest& request, Responder res
   const auto pending = PendingAnswer::make(context, std::move(responder));
   RemovePair event;
   event.pair = request.parameter("pair");
-  event.token = pending->when_replied([pending, name = event.pair, path = request.path](const Reply& reply) {
+  const Pair* pair = context.find_pair(event.pair);
+  std::vector<std::string> trainers = pair ? pair->spec.trainer_urls : std::vector<std::string>();
+  event.token = pending->when_replied([pending, trainers, name = event.pair, path = request.path](const Reply& reply) {
     if (reply.error) return pending->answer(problem_answer(*reply.error, path));
     pending->context().meta.clear(name);
-    pending->answer(json_answer(200, json::object{{"name", name}, {"abandoned", text_list(reply.abandoned)}}));
+    answer_when_left(pending, trainers, json::object{{"name", name}, {"abandoned", text_list(reply.abandoned)}});
   });
   pending->deadline(context.settings.reply_by, [pending, name = event.pair, path = request.path] {
     pending->answer(
