@@ -53,7 +53,11 @@ void Gateway::fold(std::uint64_t value) {
 
 void Gateway::post(protocol::EventBody event) {
   if (invariants_.stopped() || dying_) return;
-  if (stands_still_) return when_awake([this, event = std::move(event)] { post(event); });
+  if (stands_still_) {
+    // The rank has ended, whether or not this process lives to hear of it.
+    if (const auto* ended = std::get_if<protocol::SaveEnded>(&event)) invariants_.save_ended(*ended);
+    return when_awake([this, event = std::move(event)] { post(event); });
+  }
   const bool is_answer =
       std::holds_alternative<protocol::CallEnded>(event) || std::holds_alternative<protocol::SaveEnded>(event);
   if (is_answer && faults_.strikes(Fault::told_twice)) {
@@ -89,7 +93,8 @@ void Gateway::append(std::vector<Record> group, std::function<void()> durable) {
       act(ClientAction{now(), ClientActionKind::cancel, pair});
     });
   group_on_its_way_ = std::move(group);
-  scheduler_.after(delay, [this, durable = std::move(durable), dies = dies || doomed, doomed, is_lost, life = life_] {
+  scheduler_.after(delay, [this, durable = std::move(durable), dies = dies || doomed, doomed, is_lost, life = life_,
+                           decided_at = stepped_at_] {
     if (life != life_) return;
     if (is_lost) {
       group_on_its_way_.clear();
@@ -97,7 +102,13 @@ void Gateway::append(std::vector<Record> group, std::function<void()> durable) {
     }
     int effects = 0;
     if (dies && !doomed) effects = death_dice_.chance(300) ? 0 : static_cast<int>(death_dice_.between(1, 12));
-    on_group_durable(std::exchange(group_on_its_way_, {}), durable, dies, effects);
+    // What follows was decided before the group went out, whatever was stepped meanwhile.
+    const auto perform_as_decided = [this, durable, decided_at] {
+      decided_at_ = decided_at;
+      durable();
+      decided_at_ = stepped_at_;
+    };
+    on_group_durable(std::exchange(group_on_its_way_, {}), perform_as_decided, dies, effects);
   });
 }
 
@@ -110,7 +121,7 @@ void Gateway::records_held() {
 }
 
 void Gateway::stepping(const protocol::State& state, const protocol::Event& event) {
-  decided_at_ = now();
+  decided_at_ = stepped_at_ = now();
   note_pair(coverage_, state, event);
   for (const auto& [name, pair] : state.pairs) {
     const bool leaves = !pair.removing.empty() || pair.reconnect || !pair.leaving.empty();

@@ -138,7 +138,9 @@ class Gateway final : public protocol::Ports {
   int effects_left_ = 0;  // while it dies
   bool stands_still_ = false;
   std::deque<std::function<void()>> later_;  // what came meanwhile
+  Instant stood_since_;
   Instant awake_since_;
+  Instant stepped_at_;  // the last step
   Instant decided_at_;  // the step from which the effects follow that are performed now
   std::unordered_set<protocol::TimerId> timers_;
   std::map<protocol::CallId, std::pair<protocol::Call, Mishap>> parts_;  // workers', in the collective that follows

@@ -57,6 +57,10 @@ void Invariants::pair_taken(const std::string& pair) {
   }
 }
 
+void Invariants::stood_still(Milliseconds time) {
+  for (auto& [update, at] : admitted_at_) at = at + time;
+}
+
 void Invariants::disturbed(const std::string& url) {
   books_[url].excused = true;
 }
@@ -275,6 +279,8 @@ void Invariants::check_pair(const std::string& name, const protocol::Pair& pair)
   PairBook& book = pairs_[name];
   const bool changed = pair.committed && (!book.pointer || !book.pointer->same_version(*pair.committed) ||
                                           book.pointer->directory != pair.committed->directory);
+  // Removed and connected again in one go: another pair of that name.
+  if (book.pointer && !pair.committed && pair.stored.empty() && pair.history.empty()) book = PairBook();
   if (book.pointer && !pair.committed) throw Violation{4, name + " has lost its committed version"};
   if (changed) {
     if (book.commits.empty() || !book.commits.back().same_version(*pair.committed)) {

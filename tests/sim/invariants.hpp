@@ -58,6 +58,10 @@ class Invariants {
   void pair_taken(const std::string& pair);
   // By a call of a gateway that had lost its pair, on its way since before: beyond what is promised.
   void disturbed(const std::string& url);
+  // A rank told that its save is over.
+  void save_ended(const protocol::SaveEnded& event) { on_save_ended(event); }
+  // The process was stopped for so long: no deadline of an update ran.
+  void stood_still(Milliseconds time);
   // When a planned run has come to rest.
   void check_planned_end() const;
   // Before it is performed.

@@ -137,6 +137,8 @@ std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
   const EngineTruth& real = truth(worker.url);
   const auto book = books_.find(worker.url);
   if (book != books_.end() && book->second.let_go) return "";
+  // It ended before it could look after what it had taken over: its file lists that for whoever comes next.
+  if (stopped_ && worker.taken_over) return "";
   if (!real.alive || !real.paused || real.foreign_paused || excused(worker.url)) return "";
   const bool named = worker.state == WorkerState::quarantined || worker.state == WorkerState::abandoned ||
                      worker.state == WorkerState::foreign;

@@ -29,11 +29,13 @@ void Gateway::stand_still() {
   trace_.line("gateway {} stands still", index_);
   ++coverage_.stood_still;
   stands_still_ = true;
+  stood_since_ = now();
 }
 
 void Gateway::go_on() {
   if (!stands_still_) return;
   trace_.line("gateway {} goes on", index_);
+  invariants_.stood_still(now() - stood_since_);
   stands_still_ = false;
   awake_since_ = now();
   for (const std::function<void()>& work : std::exchange(later_, {})) {

@@ -121,7 +121,9 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
   } else if (changes_something(operation.kind)) {
     target.intended.clear();  // to whoever reads the journal, a new intent ends what was planned before it
   }
+  const bool pauses = operation.kind == OperationKind::pause;
   target.call = send(worker_of(target), &update, unpaused, std::move(operation), intent_durable);
+  if (pauses) list_pause(*this, update.pair);
 }
 
 void Context::call_between_updates(Worker& worker, Operation operation) {

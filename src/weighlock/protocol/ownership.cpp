@@ -228,12 +228,17 @@ void epoch_at_phase(Context& context, const Update& update) {
   if (comes_back && !is_lora(context, update)) write_list(context, update.pair, it->second);
 }
 
+void list_pause(Context& context, const std::string& name) {
+  Pair* pair = find_pair(context, name);
+  if (pair && keeps_epochs(context) && !is_superseded(*pair)) write_list(context, name, *pair);
+}
+
 bool stop_waits_for_look(Context& context, const std::string& name) {
   Pair& pair = context.state().pairs.at(name);
   Ownership& own = pair.ownership;
   if (!keeps_epochs(context) || own.epoch == 0 || is_superseded(pair)) return false;
   if (own.recover_waits) return true;  // what the process before left is undone anyway, behind the look
-  if ((is_fresh(context, own) && own.parked.empty()) || own.overdue) return false;
+  if (is_fresh(context, own) && own.parked.empty()) return false;
   look(context, name, pair);
   own.stop_waits = true;
   return true;
@@ -378,6 +383,7 @@ void on_epoch_seen(Context& context, const EpochSeen& event) {
     own.look_trouble = event.highest.error();
     if (own.epoch == 0 && event.highest.error().code == ErrorCode::storage_not_visible)
       own.none_because = event.highest.error().text();
+    if (own.epoch == 0 && !own.none_because.empty()) settle_storage(context, event.pair);  // nobody tells whose it is
   } else {
     own.look_trouble.reset();
     judge(context, event.pair, *pair, *event.highest);
@@ -397,8 +403,12 @@ void on_epoch_timer(Context& context, const std::string& name) {
   Ownership& own = pair->ownership;
   own.timer.reset();
   if (!own.look) return look(context, name, *pair);
-  if (!std::exchange(own.in_grace, true)) return set_timer(context, name, own, limits::kEpochLookBusy);
+  // While the storage says nothing it is taken to have said so each time: who misses one stood still, and waits again.
+  if (own.overdue && !is_fresh(context, own)) own.overdue = own.in_grace = false;
+  if (!own.overdue && !std::exchange(own.in_grace, true)) return set_timer(context, name, own, limits::kEpochLookBusy);
   own.overdue = true;
+  own.known_at = context.now();
+  set_timer(context, name, own, limits::kEpochLookBusy);
   own.look_trouble =
       Error{ErrorCode::timed_out, fmt::format("'{}': the storage did not tell who owns the pair within {} ms",
                                               pair->spec.save_path, limits::kEpochLookTimeout.count())};
@@ -406,7 +416,7 @@ void on_epoch_timer(Context& context, const std::string& name) {
 }
 
 bool park(Context& context, const EventBody& body) {
-  if (!keeps_epochs(context)) return false;
+  if (!keeps_epochs(context) || context.state().stopped) return false;
   const std::string name = pair_touched_by(context.state(), body);
   Pair* pair = name.empty() ? nullptr : find_pair(context, name);
   if (!pair) return false;
@@ -415,7 +425,7 @@ bool park(Context& context, const EventBody& body) {
   if (!own.recover_waits && own.parked.empty()) {
     const bool client = !std::holds_alternative<CallEnded>(body) && !std::holds_alternative<TimerFired>(body) &&
                         !std::holds_alternative<CommitDurable>(body) && !std::holds_alternative<SaveEnded>(body);
-    if (is_fresh(context, own) || own.overdue || (client && pair->active.empty())) return false;
+    if (is_fresh(context, own) || (client && pair->active.empty())) return false;
     look(context, name, *pair);
   }
   own.parked.push_back(body);

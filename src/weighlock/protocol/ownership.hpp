@@ -8,7 +8,8 @@
 //     limits::kEpochStale found nobody above us; else it waits for one (`park`). So a process that was stopped sends
 //     nothing to engines that were another's meanwhile, whenever that was. What waits for a look whose answer comes
 //     later than that (the process was stopped with the look under way) waits for one more, and not for a third: a
-//     storage may be that slow. One that doesn't answer is no owner: after limits::kEpochLookTimeout the events go on.
+//     storage may be that slow. One that doesn't answer is no owner: after limits::kEpochLookTimeout the events go on,
+//     until the process stands still once more.
 //     The last kEpochLookBusy of that is a timer of its own: who wakes reads the answers that lie there first.
 //   * Without an epoch nobody is paused between updates: it is taken first, if the pair is nobody's.
 //   * Who sees a higher epoch is superseded: the update ends, nobody is called any more.
@@ -45,6 +46,9 @@ bool waits_for_epoch(Context& context, Update& update);
 bool is_listed(Context& context, const Worker& worker);
 // Likewise, and of a pair without an epoch: false until it has one too, or has seen that none can be kept.
 bool may_be_held(Context& context, const Worker& worker);
+// Somebody of the pair is paused: one that was found paused, perhaps, which its trainer continued meanwhile and nobody
+// listed. Not waited for.
+void list_pause(Context& context, const std::string& pair);
 // Whom the pair's file shall list, in the order of URLs: lists are compared. `update`: one that is about to pause.
 std::vector<HeldWorker> held_workers(Context& context, const std::string& pair, const Update* update);
 bool covers(const std::vector<HeldWorker>& written, const std::vector<HeldWorker>& wanted);

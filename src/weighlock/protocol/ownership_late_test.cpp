@@ -106,6 +106,26 @@ TEST_F(LateTest, look_that_is_not_answered_in_its_grace_either_is_not_waited_for
   EXPECT_EQ(update(id).state, UpdateState::succeeded);
 }
 
+TEST_F(LateTest, process_that_stands_still_while_the_storage_says_nothing_waits_for_it_once_more) {
+  connect(2);
+  request(1);
+  silence(0, K::load);
+  const UpdateId id = request(2);
+  epochs->looks_silent = true;
+  advance(limits::kEpochLookBusy + limits::kEpochLookTimeout + 10s);
+  ASSERT_TRUE(own().overdue);
+  before = calls();
+  stand_still(kStoodStill);
+  taken_by_another();
+  answer_silenced(0, ok());
+  advance(0ms);
+  EXPECT_EQ(calls(), before);
+  seen = epochs->highest();
+  answer_look();
+  EXPECT_EQ(calls(), before);
+  EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
+}
+
 // --- claims
 
 TEST_F(LateTest, list_that_was_written_long_ago_pauses_nobody_before_a_look) {
@@ -331,6 +351,50 @@ TEST_F(LateTest, storage_that_goes_on_refusing_the_list_keeps_no_worker_out_of_s
   EXPECT_EQ(count(0, K::pause), paused) << "it is asked again first";
   advance(1min);
   EXPECT_TRUE(engine(0).paused);
+}
+
+// Where no label says that a load has begun, the former one says nothing.
+TEST_F(LateTest, worker_of_a_pair_that_never_pauses_is_listed_without_a_label_while_it_may_be_loaded) {
+  connect(2);
+  request(1);
+  Policy never = pair().spec.policy;
+  never.pause = PauseOwner::never;
+  silence(0, K::load);
+  const UpdateId id = request(2, never);
+  ASSERT_EQ(update(id).state, UpdateState::loading);
+  for (const HeldWorker& held : epochs->highest().paused) EXPECT_EQ(held.label, "") << held.url;
+}
+
+TEST_F(LateTest, pause_of_a_worker_that_its_trainer_had_paused_and_continued_is_listed) {
+  connect(2);
+  request(1);
+  engine(0).paused = true;
+  silence(0, K::load);
+  request(2);
+  ASSERT_EQ(epochs->highest().paused.size(), 1u);
+  engine(0).paused = false;  // its trainer continues it
+  engine(0).loaded = "/shared/v2.a2";
+  engine(0).label = "2";
+  silence(0, K::pause);
+  Outcome done = ok();
+  done.reading = StateReading{"start-1", "2", false, "/models/start"};
+  answer_silenced(0, done);
+  advance(1s);
+  ASSERT_FALSE(epochs->highest().paused.empty());
+  EXPECT_EQ(epochs->highest().paused[0].url, url(0));
+}
+
+TEST_F(LateTest, worker_that_was_seen_before_its_barrier_is_still_taken_over_after_a_start) {
+  connect(2);
+  epochs->files[1] = Epoch{1, "predecessor", "near", "", "", {{url(0), "start-1", "default"}}};
+  engine(0).paused = true;
+  silence(0, K::barrier);
+  request(1);
+  flush();
+  start_again();
+  advance(1min);
+  EXPECT_FALSE(engine(0).paused);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
 }
 
 }  // namespace

@@ -32,9 +32,11 @@ std::string whole_label(const Update* active, const Worker& worker) {
   const std::string& now = worker.labels.empty() ? worker.start_label : worker.labels.back();
   const bool updates = active && active->kind == UpdateKind::update;
   const auto found = active ? active->targets.find(worker.url) : decltype(active->targets.end())();
+  // A load that no label announces leaves the former one until it is over.
+  const bool unannounced = updates && (active->policy.pause == PauseOwner::never || trusts_answers(*active));
   const bool in_hand = active && found != active->targets.end() && (!updates || active->members_fixed);
   if (!in_hand) {
-    const bool loads_next = updates && active->version.label == now;
+    const bool loads_next = updates && (active->version.label == now || unannounced);
     return worker.state == WorkerState::ready && !loads_next ? now : "";
   }
   const Target& target = found->second;
@@ -46,7 +48,8 @@ std::string whole_label(const Update* active, const Worker& worker) {
   if (comes_back && active->committed.value_or(false) && target.verdict == Verdict::verified)
     return active->version.label;
   const bool healed = comes_back && target.load_sent && target.verdict != Verdict::untouched;
-  const bool tells = target.former_state == WorkerState::ready && target.former_label != active->version.label;
+  const bool tells =
+      target.former_state == WorkerState::ready && target.former_label != active->version.label && !unannounced;
   return tells && !healed ? target.former_label : "";
 }
 

@@ -292,11 +292,11 @@ void Replay::worker_seen(const Record& record) {
   if (!flag_of(body, "outstanding")) {
     worker.earlier.clear();
     worker.touched = flag_of(body, "touched");
+    worker.taken_over.reset();
   }
   for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
   if (Target* target = target_of(record); target && std::exchange(target->needs_restart, false)) target->cause.reset();
   worker.joins.doubtful_load.clear();
-  worker.taken_over.reset();
 }
 
 // What the change did to the pair's list and to the worker's state has records of its own.
