@@ -8,6 +8,8 @@
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/replay.hpp"
+#include "weighlock/protocol/spec_record.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -69,6 +71,17 @@ void settle_storage(Context& context, const std::string& name) {
   for (const DoomedDirectory& doomed : pair.doomed) {
     if (!stands_on(pair, doomed.directory)) context.emit(Discard{doomed.update, doomed.save_path, doomed.directory});
   }
+}
+
+void Replay::discard(const Record& record) {
+  Pair* pair = pair_of(record);
+  const json::value body(record.body);
+  const std::string_view directory = text_of(body, "directory");
+  if (!pair) return;
+  if (flag_of(body, "done")) return note_discarded(*pair, std::string(directory));
+  std::erase_if(pair->stored, [&](const StoredVersion& stored) { return stored.version.directory == directory; });
+  const std::string_view save_path = text_of(body, "save_path");
+  if (!save_path.empty()) note_doomed(*pair, {std::string(directory), std::string(save_path), record.update});
 }
 
 }  // namespace weighlock::protocol
