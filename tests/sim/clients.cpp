@@ -28,6 +28,7 @@ ReplyToken Clients::token(AskKind kind, std::size_t pair) {
 
 void Clients::connect(std::size_t pair, bool again) {
   protocol::ConnectPair event;
+  views_[pair].connected = true;
   event.token = token(AskKind::connect, pair);
   event.spec = scenario_.pairs[pair];
   event.new_lineage = !again || random_.chance(600);
@@ -35,6 +36,12 @@ void Clients::connect(std::size_t pair, bool again) {
     event.spec.workers.erase(event.spec.workers.begin() +
                              static_cast<std::ptrdiff_t>(random_.below(event.spec.workers.size())));
   }
+  if (event.spec.awex && scenario_.no_storage[pair]) {
+    event.spec.save_path.clear();
+  } else if (event.spec.awex && again && random_.chance(300)) {
+    event.spec.awex.reset();  // by files from now on
+  }
+  if (again && event.spec.lora && random_.chance(300)) event.spec.lora->keep = random_.between(0, 3);
   if (event.new_lineage) {
     // A trainer that starts again may start at an earlier step.
     views_[pair].version = random_.chance(500) ? 0 : views_[pair].version;
@@ -92,6 +99,7 @@ void Clients::steal(std::size_t pair) {
   if (scenario_.pairs.size() < 2) return;
   const std::size_t other = (pair + 1) % scenario_.pairs.size();
   if (scenario_.pairs[other].lora) return;  // those share their workers
+  if (!views_[other].connected) return;     // it would be taken for the thief's
   protocol::ConnectPair event;
   event.token = token(AskKind::steal, pair);
   event.spec = scenario_.pairs[pair];
@@ -126,8 +134,13 @@ void Clients::continue_all(const std::vector<std::string>& urls) {
 }
 
 void Clients::act(const ClientAction& action) {
+  if (action.kind == ClientActionKind::shutdown && shut_down_) return;
   PairView& view = views_[action.pair];
   const std::string& name = scenario_.pairs[action.pair].name;
+  if (action.is_last) {
+    view.version += 100;  // above whatever an earlier lineage was asked for
+    last_asks_[action.pair] = next_;
+  }
   switch (action.kind) {
     case ClientActionKind::connect:
       connect(action.pair, false);
@@ -209,6 +222,8 @@ void Clients::on_reply(const protocol::Reply& reply) {
       continue_after_[reply.update] = paused->second;
     }
   }
+  if (ask.kind == AskKind::connect && ask.refused && reply.error->code == ErrorCode::worker_failed)
+    connect_again(ask.pair);
   if (ask.kind == AskKind::remove && !ask.refused) {  // the pair's keys are forgotten with it
     std::erase_if(by_key_, [&](const auto& entry) { return entry.first.first == ask.pair; });
   }
@@ -246,6 +261,15 @@ void Clients::ask_again(const Ask& ask) {
   }
 }
 
+// The bring-up of its group failed, or nobody told how it ended.
+void Clients::connect_again(const std::string& name) {
+  const std::size_t pair = scenario_.pair_of(name);
+  if (!scenario_.pairs[pair].awex || scenario_.planned || views_[pair].connects_left-- <= 0) return;
+  scheduler_.after(random_.between(1'000, 20'000), [this, pair] {
+    if (!shut_down_) connect(pair, false);
+  });
+}
+
 void Clients::gateway_died() {
   const std::map<protocol::ReplyToken, Ask> before = asks_;
   for (const auto& [token, ask] : before) {
@@ -255,6 +279,7 @@ void Clients::gateway_died() {
   for (auto& [token, ask] : asks_) {
     if (ask.replied) continue;
     ask.replied = ask.refused = true;
+    if (ask.kind == AskKind::connect) connect_again(ask.pair);
     if (ask.kind == AskKind::remove)  // it may have been done all the same
       std::erase_if(by_key_, [&](const auto& entry) { return entry.first.first == ask.pair; });
   }

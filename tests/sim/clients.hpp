@@ -48,15 +48,19 @@ class Clients {
   protocol::ReplyToken waiting() const;
   bool shut_down() const { return shut_down_; }
   const std::map<protocol::ReplyToken, Ask>& asks() const { return asks_; }
+  // By pair: what was asked after the faults, where something is.
+  const std::map<std::size_t, protocol::ReplyToken>& last_asks() const { return last_asks_; }
   bool accepted(const protocol::UpdateId& update) const { return accepted_.count(update) > 0; }
 
  private:
   struct PairView {  // what the clients of one pair remember
     std::int64_t version = 0;
+    bool connected = false;  // once
     std::string last_key;
     std::int64_t last_version = 0;
     protocol::UpdateId last_update;
     std::string last_path;
+    int connects_left = 6;  // after a bring-up that failed
   };
   protocol::ReplyToken token(AskKind kind, std::size_t pair);
   void connect(std::size_t pair, bool again);
@@ -66,6 +70,7 @@ class Clients {
   void roll_back(std::size_t pair);
   void change_worker(std::size_t pair);
   void ask_again(const Ask& ask);
+  void connect_again(const std::string& name);
   void pause_first(std::size_t pair);
   void continue_all(const std::vector<std::string>& urls);
 
@@ -84,6 +89,7 @@ class Clients {
   // Engines that a trainer paused by itself, to be continued by it: by request, then by update.
   std::map<protocol::ReplyToken, std::vector<std::string>> paused_for_;
   std::map<protocol::UpdateId, std::vector<std::string>> continue_after_;
+  std::map<std::size_t, protocol::ReplyToken> last_asks_;
   protocol::ReplyToken next_ = 1;
   int keys_ = 0;
   bool shut_down_ = false;

@@ -19,7 +19,7 @@ inline constexpr std::size_t kOutcomes = static_cast<std::size_t>(OutcomeKind::n
 inline constexpr std::size_t kEvents = std::variant_size_v<protocol::EventBody>;
 inline constexpr std::size_t kAnswerRows = kSteps + 4;
 inline constexpr std::size_t kEventRows = kUpdateStates + 1;
-inline constexpr std::size_t kPurposes = 11;
+inline constexpr std::size_t kPurposes = 12;
 inline constexpr std::size_t kTimerRows = kUpdateStates * kPurposes + kSteps + 2;
 
 struct Coverage {
@@ -39,6 +39,9 @@ struct Coverage {
   std::uint64_t stood_still = 0;              // gateways
   std::uint64_t stragglers = 0;               // calls of a former owner, too late to be noticed
   std::uint64_t died_in[kWorkerStates] = {};  // processes of workers, by what the machine thought of them
+  std::uint64_t with_groups = 0;              // runs
+  std::uint64_t collectives = 0;
+  std::uint64_t collectives_well = 0;
   // pairs.hpp
   std::uint64_t answers[kAnswerRows][kOutcomes] = {};
   std::uint64_t events[kEventRows][kEvents] = {};

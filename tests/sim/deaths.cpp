@@ -115,6 +115,8 @@ void Gateway::die() {
   awake_since_ = now();
   timers_.clear();
   network_.gateway_died(index_);
+  parts_.clear();
+  transfers_.gateway_died(index_);
   store_.gateway_died(index_);
   epochs_.gateway_died(index_);
   clients_.gateway_died();

@@ -47,9 +47,9 @@ void add(std::string& out, const protocol::Target& t) {
                  t.worker, static_cast<int>(t.role), static_cast<int>(t.step), t.batch, name(t.verdict),
                  name(t.evidence), t.vacuous, t.needs_restart, text(t.cause), name(t.former_state), t.former_label,
                  text(t.former_version), text(t.former_cause), text(t.goal));
-  for (const bool flag :
-       {t.included, t.was_paused, t.pause_sent, t.paused, t.label_changed, t.resume_sent, t.flushed_after, t.load_sent,
-        t.asked, t.unproven, t.may_have_loaded, t.counted_lost, t.caught_up, t.reached, t.read_whole, t.recovered})
+  for (const bool flag : {t.included, t.was_paused, t.pause_sent, t.paused, t.label_changed, t.resume_sent,
+                          t.flushed_after, t.load_sent, t.asked, t.unproven, t.may_have_loaded, t.counted_lost,
+                          t.caught_up, t.reached, t.read_whole, t.recovered, t.transferred})
     out += flag ? '1' : '0';
   out += fmt::format(" {} ended as {}\n", t.incarnation, t.ended_as ? name(*t.ended_as) : "-");
 }
@@ -57,6 +57,7 @@ void add(std::string& out, const protocol::Target& t) {
 void add(std::string& out, const protocol::Update& u) {
   fmt::format_to(std::back_inserter(out), "update {} no {} kind {} of {}: {} attempt {} key '{}' path '{}' is {}", u.id,
                  u.number, static_cast<int>(u.kind), u.pair, text(u.version), u.attempt, u.key, u.path, name(u.state));
+  if (u.transfer) out += " by transfer";
   fmt::format_to(std::back_inserter(out), " {}{}{}{} committed {} sealed {} {}\n", u.save_done, u.survey_done,
                  u.directory_made, u.members_fixed, u.committed ? (*u.committed ? "yes" : "no") : "undecided",
                  u.sealed ? fmt::format("{} {} {}", u.sealed->bytes, u.sealed->blind, u.sealed->digest) : "-",

@@ -11,10 +11,11 @@ bool only_reads(OperationKind kind) {
          kind == OperationKind::barrier || kind == OperationKind::list_adapters;
 }
 
-Engine::Engine(std::string url, DialectKind kind, const DialectTraits& traits, Random& random, Faults& faults,
-               Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken)
+Engine::Engine(std::string url, DialectKind kind, std::size_t places, const DialectTraits& traits, Random& random,
+               Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken)
     : url_(std::move(url)),
       kind_(kind),
+      places_(places),
       traits_(traits),
       random_(random),
       faults_(faults),
@@ -34,7 +35,7 @@ void Engine::boot() {
   truth_.label = truth_.old_label = "default";
   truth_.model_path = kStartPath;
   queue_.clear();
-  busy_ = false;
+  busy_ = in_transfer_ = false;
   frozen_until_ = Instant{};
 }
 
@@ -84,7 +85,7 @@ void Engine::deliver(Request request) {
     return;
   }
   if (faults_.strikes(Fault::freeze)) freeze_for(random_.between(1'000, 90'000));
-  if (queued(request.operation.kind)) {
+  if (queued(request.operation.kind) || in_transfer_) {
     queue_.push_back(std::move(request));
     pump();
     return;
@@ -99,6 +100,10 @@ void Engine::pump() {
   if (busy_ || queue_.empty()) return;
   busy_ = true;
   const Instant start = std::max(scheduler_.now(), frozen_until_);
+  if (queue_.front().operation.transfer) {
+    scheduler_.at(start + Milliseconds{random_.between(1, 20)}, [this, life = truth_.life] { begin_transfer(life); });
+    return;
+  }
   scheduler_.at(start + Milliseconds{duration(queue_.front().operation.kind)},
                 [this, life = truth_.life] { finish(life); });
 }
@@ -138,7 +143,8 @@ void Engine::die(const char* why) {
   truth_.alive = false;
   const std::deque<Request> lost = std::move(queue_);
   queue_.clear();
-  busy_ = false;
+  busy_ = in_transfer_ = false;
+  if (died_) died_(*this);
   for (const Request& request : lost) broken_(request.call);
   const bool stays_away = faults_.strikes(Fault::never_back);
   scheduler_.after(stays_away ? 3'000'000 : random_.between(200, 40'000), [this] {
@@ -287,7 +293,11 @@ Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
     return outcome;
   }
   if (faults_.strikes(Fault::reject)) {
-    if (kind_ == DialectKind::sglang) return failed(OutcomeKind::untouched, "no such directory");
+    if (kind_ == DialectKind::sglang) {
+      Outcome refused = failed(OutcomeKind::untouched, "no such directory");
+      if (random_.chance(500)) refused.code = ErrorCode::checkpoint_missing;  // a mount that lags
+      return refused;
+    }
     truth_.poisoned = true;
     return failed(OutcomeKind::touched, "no such directory");
   }
@@ -326,7 +336,7 @@ Outcome Engine::load(const Operation& operation) {
 }
 
 Outcome Engine::load_empty() {
-  if (truth_.stuck) return failed(OutcomeKind::touched, "still of the wrong shape");
+  if (truth_.stuck || faults_.strikes(Fault::tear)) return failed(OutcomeKind::touched, "still of the wrong shape");
   truth_.needs_empty = false;
   truth_.poisoned = false;
   return ok();
@@ -355,6 +365,7 @@ Outcome Engine::verify(const Operation& operation) {
     outcome.text = fmt::format("label '{}' instead of '{}'", truth_.label, operation.label);
     return outcome;
   }
+  if (operation.directory.empty()) return outcome;  // transferred: there is nothing to compare with
   const bool same = expected != nullptr && expected->content == truth_.content && !truth_.torn && !truth_.poisoned;
   // A half-made model shows when its tensors are read (vLLM's checker fails on it).
   const Evidence visible_at = truth_.torn ? truth_.visible_at : Evidence::spot;

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "sim/store.hpp"
 #include "sim/trace.hpp"
@@ -46,9 +47,11 @@ struct EngineTruth {
   bool paused = false;
   bool foreign_paused = false;  // the pause is somebody else's
   std::map<std::string, AdapterTruth> adapters;
-  std::set<std::string> half_unloaded;  // names that must be unloaded before they can be loaded
-  std::int64_t cached = kStartContent;  // whose prefixes are cached; -1: none
-  bool stale = false;                   // it ran with caches of other weights
+  std::set<std::string> half_unloaded;    // names that must be unloaded before they can be loaded
+  std::vector<std::string> loaded_order;  // of `adapters`, oldest first
+  std::set<std::string> dropped;          // names that it dropped by itself and that were not loaded since
+  std::int64_t cached = kStartContent;    // whose prefixes are cached; -1: none
+  bool stale = false;                     // it ran with caches of other weights
 };
 
 bool only_reads(OperationKind kind);
@@ -66,10 +69,23 @@ class Engine {
   using Broken = std::function<void(protocol::CallId call)>;
   using Done = std::function<void(const Engine& engine, const Request& request)>;
 
-  Engine(std::string url, DialectKind kind, const DialectTraits& traits, Random& random, Faults& faults,
-         Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken);
+  // `places`: so many adapters stay loaded, and a load beyond drops the one that was loaded first; 0: all.
+  Engine(std::string url, DialectKind kind, std::size_t places, const DialectTraits& traits, Random& random,
+         Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken);
+
+  // What came of a part in a collective.
+  enum class Received { nothing, half, all };
+  using Enter = std::function<void(Engine& engine, protocol::CallId call)>;
+  using Died = std::function<void(const Engine& engine)>;
 
   void deliver(Request request);
+  // Its turn in a collective has come: whoever is told ends it by `end_transfer`. And: its process has ended.
+  void when_in_collectives(Enter enter, Died died) {
+    enter_ = std::move(enter);
+    died_ = std::move(died);
+  }
+  void end_transfer(protocol::CallId call, Received received, std::int64_t content, const std::string& error);
+  bool in_transfer() const { return in_transfer_; }
   void when_done(Done done) { done_ = std::move(done); }
   // Somebody else's hand.
   void foreign_pause();
@@ -92,12 +108,14 @@ class Engine {
   const EngineTruth& truth() const { return truth_; }
   const std::string& url() const { return url_; }
   DialectKind kind() const { return kind_; }
+  std::size_t places() const { return places_; }
 
  private:
   bool queued(OperationKind kind) const;
   std::int64_t duration(OperationKind kind);
   void pump();
   void finish(int life);
+  void begin_transfer(int life);
   void boot();
   void run_or_die();
   void set_weights(std::int64_t content, bool torn);
@@ -113,12 +131,14 @@ class Engine {
   Outcome probe();
   Outcome pause(const Operation& operation);
   Outcome resume(const Operation& operation);
+  void forget_adapter(const std::string& name);
   Outcome load_adapter(const Operation& operation);
   Outcome unload_adapter(const Operation& operation);
   Outcome list_adapters();
 
   std::string url_;
   DialectKind kind_;
+  std::size_t places_;
   const DialectTraits& traits_;
   Random& random_;
   Faults& faults_;
@@ -128,9 +148,12 @@ class Engine {
   Answer answer_;
   Broken broken_;
   Done done_;
+  Enter enter_;
+  Died died_;
   EngineTruth truth_;
   std::deque<Request> queue_;
   bool busy_ = false;
+  bool in_transfer_ = false;
   Instant frozen_until_;
   Instant forgotten_until_{-1};  // who sent what arrived until then, nobody knows any more
 };

@@ -4,6 +4,11 @@
 
 namespace weighlock::sim {
 
+void Engine::forget_adapter(const std::string& name) {
+  truth_.adapters.erase(name);
+  std::erase(truth_.loaded_order, name);
+}
+
 Outcome Engine::load_adapter(const Operation& operation) {
   const auto refused = [](ErrorCode code, std::string text) {
     Outcome outcome = failed(OutcomeKind::untouched, std::move(text));
@@ -21,7 +26,15 @@ Outcome Engine::load_adapter(const Operation& operation) {
   }
   const Directory* directory = store_.find(operation.directory);
   if (directory == nullptr || directory->discarded) return refused(ErrorCode::checkpoint_missing, "no such directory");
+  if (places_ > 0 && truth_.loaded_order.size() >= places_) {
+    const std::string oldest = truth_.loaded_order.front();
+    trace_.line("engine {} drops {}", url_, oldest);
+    truth_.dropped.insert(oldest);
+    forget_adapter(oldest);
+  }
   truth_.adapters[operation.adapter] = AdapterTruth{operation.directory, directory->content};
+  truth_.loaded_order.push_back(operation.adapter);
+  truth_.dropped.erase(operation.adapter);
   if (faults_.strikes(Fault::new_but_failed)) return failed(OutcomeKind::touched, "failed, but it is there");
   return ok();
 }
@@ -29,7 +42,8 @@ Outcome Engine::load_adapter(const Operation& operation) {
 Outcome Engine::unload_adapter(const Operation& operation) {
   if (faults_.strikes(Fault::reject)) return failed(OutcomeKind::untouched, "refused by the engine");
   const bool was_half = truth_.half_unloaded.erase(operation.adapter) > 0;
-  const bool was_loaded = truth_.adapters.erase(operation.adapter) > 0;
+  const bool was_loaded = truth_.adapters.count(operation.adapter) > 0;
+  forget_adapter(operation.adapter);
   if (was_half || was_loaded) return ok();
   Outcome outcome = failed(OutcomeKind::untouched, "does not exist");
   outcome.code = ErrorCode::adapter_missing;

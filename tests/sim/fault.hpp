@@ -57,6 +57,11 @@ enum class Fault : std::uint8_t {
   // the files of epochs, where they are kept
   slow_epochs,
   epochs_fail,
+  // transfer groups, where there are any
+  group_fails,  // a bring-up fails; a teardown is lost
+  group_late,
+  group_never,  // a bring-up is answered by its time-out only
+  group_lost,   // a trainer has a new process, which is in no group
   count_,
 };
 inline constexpr std::size_t kFaults = static_cast<std::size_t>(Fault::count_);

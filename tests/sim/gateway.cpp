@@ -24,14 +24,16 @@ Gateway::Gateway(std::size_t index, const Around& around)
       scenario_(around.scenario),
       store_(around.store),
       network_(around.network),
+      transfers_(around.transfers),
       epochs_(around.epochs),
       trainers_(around.trainers),
       plan_(around.plan),
       clients_(scenario_, random_, network_, store_, scheduler_, trace_,
                [this](protocol::EventBody event) { post(std::move(event)); }),
-      invariants_(Witness{scenario_, scheduler_, network_, store_, clients_, trace_, coverage_,
+      invariants_(Witness{scenario_, scheduler_, network_, store_, transfers_, clients_, trace_, coverage_,
                           [this](const std::string& pair) { return epochs_.owner(pair).value_or(index_) == index_; }}),
       death_dice_(scenario_.seed ^ (0x9e3779b97f4a7c15ULL + index)),
+      moment_dice_(scenario_.seed ^ (0xd6e8feb86659fd93ULL + index)),
       driver_(std::make_unique<protocol::Driver>(first_state(), scenario_.dialects, *this)) {
   invariants_.watch(*driver_);
   const bool any_calm = std::find(scenario_.calm.begin(), scenario_.calm.end(), true) != scenario_.calm.end();
@@ -80,6 +82,7 @@ void Gateway::append(std::vector<Record> group, std::function<void()> durable) {
   const bool is_lost = dies && death_dice_.chance(300);
   const auto commit =
       std::find_if(group.begin(), group.end(), [](const Record& record) { return record.kind == RecordKind::commit; });
+  if (commit != group.end() && moment_dice_.chance(15)) act_soon(scenario_.pair_of(commit->pair), 0);
   if (commit != group.end() && faults_.on() && plan_ == nullptr && !scenario_.is_calm(commit->pair) &&
       random_.chance(30))  // in the very moment of the decision
     scheduler_.after(0, [this, pair = scenario_.pair_of(commit->pair)] {
@@ -109,6 +112,25 @@ void Gateway::records_held() {
 void Gateway::stepping(const protocol::State& state, const protocol::Event& event) {
   decided_at_ = now();
   note_pair(coverage_, state, event);
+  for (const auto& [name, pair] : state.pairs) {
+    const bool leaves = !pair.removing.empty() || pair.reconnect || !pair.leaving.empty();
+    const auto active = leaves ? state.updates.find(pair.active) : state.updates.end();
+    if (active == state.updates.end() || active->second.state != protocol::UpdateState::queued) continue;
+    if (moment_dice_.chance(100)) act_soon(scenario_.pair_of(name), moment_dice_.between(0, 100));
+  }
+}
+
+// A client comes in a moment that is short: while a commit is on its way to the disk, while a removal waits.
+void Gateway::act_soon(std::size_t pair, std::int64_t within) {
+  constexpr ClientActionKind kKinds[] = {ClientActionKind::change_worker, ClientActionKind::collect,
+                                         ClientActionKind::reconnect,     ClientActionKind::remove,
+                                         ClientActionKind::request,       ClientActionKind::shutdown};
+  const ClientActionKind kind = moment_dice_.pick(std::vector<ClientActionKind>(std::begin(kKinds), std::end(kKinds)));
+  const bool allowed = faults_.on() && plan_ == nullptr && !scenario_.calm[pair];
+  if (!allowed || (kind == ClientActionKind::shutdown && !scenario_.shuts_down)) return;
+  scheduler_.after(within, [this, kind, pair] {
+    if (!dying_) act(ClientAction{now(), kind, pair});
+  });
 }
 
 void Gateway::on_group_durable(const std::vector<Record>& group, const std::function<void()>& durable, bool dies,
@@ -173,6 +195,13 @@ void Gateway::tell(const protocol::Effect& effect) const {
                 found->second.error ? found->second.error->text() : "");
   } else if (const auto* fence = std::get_if<protocol::Fence>(&effect)) {
     trace_.line("<- fence {}: {}", fence->worker, fence->cause.message);
+  } else if (const auto* build = std::get_if<protocol::BuildGroup>(&effect)) {
+    trace_.line("<- build group {} of {} trainers, {} workers", build->name, build->trainers.size(),
+                build->workers.size());
+  } else if (const auto* drop = std::get_if<protocol::DropGroup>(&effect)) {
+    trace_.line("<- drop group {}", drop->name);
+  } else if (const auto* run = std::get_if<protocol::RunTransfer>(&effect)) {
+    trace_.line("<- transfer v{} by group {}", run->version, run->name);
   } else {
     trace_.line("<- effect {}", effect.index());
   }
@@ -184,7 +213,12 @@ void Gateway::perform(protocol::Effect effect) {
       std::holds_alternative<protocol::StartTimer>(effect) || std::holds_alternative<protocol::CancelTimer>(effect);
   const Fate what = dying_ || told_only ? Fate::goes_on : fate();
   if (what == Fate::dies_before || what == Fate::dies_after) doom(0);
-  if (what == Fate::dies_before) return;
+  if (what == Fate::dies_before) {
+    const auto* run = std::get_if<protocol::RunTransfer>(&effect);
+    if (run == nullptr || plan_ != nullptr) return;
+    invariants_.before_effect(effect);
+    return run_transfer(*run, Mishap::none, true);
+  }
   const Mishap mishap = what == Fate::fails ? plan_->mishap : Mishap::none;
   const bool is_job = std::holds_alternative<protocol::Prepare>(effect) ||
                       std::holds_alternative<protocol::Seal>(effect) ||
@@ -195,6 +229,7 @@ void Gateway::perform(protocol::Effect effect) {
   tell(effect);
   invariants_.before_effect(effect);
   perform_epochs(effect);
+  perform_groups(effect, mishap);
   if (const auto* call = std::get_if<protocol::Call>(&effect)) perform_call(*call, mishap);
   if (const auto* cancel = std::get_if<protocol::Cancel>(&effect)) network_.cancel(cancel->call);
   if (const auto* save = std::get_if<protocol::TriggerSave>(&effect)) perform_save(*save, mishap);
@@ -224,6 +259,10 @@ void Gateway::perform_call(const protocol::Call& call, Mishap mishap) {
   if (faults.strikes(Fault::restart)) {  // soon, between two requests
     scheduler_.after(random_.between(1, 8'000), [engine] { engine->die("restart soon"); });
   }
+  if (call.operation.transfer) {
+    parts_[call.call] = {call, mishap};
+    return;
+  }
   network_.start(call, mishap);
 }
 
@@ -241,6 +280,21 @@ void Gateway::perform_epochs(const protocol::Effect& effect) {
   };
   if (const auto* claim = std::get_if<protocol::ClaimEpoch>(&effect)) epochs_.claim(index_, *claim, answer);
   if (const auto* look = std::get_if<protocol::LookEpoch>(&effect)) epochs_.look(index_, *look, answer);
+}
+
+void Gateway::perform_groups(const protocol::Effect& effect, Mishap mishap) {
+  if (const auto* build = std::get_if<protocol::BuildGroup>(&effect)) transfers_.build(index_, *build, mishap);
+  if (const auto* drop = std::get_if<protocol::DropGroup>(&effect)) transfers_.drop(index_, *drop, mishap);
+  if (const auto* run = std::get_if<protocol::RunTransfer>(&effect)) run_transfer(*run, mishap, false);
+}
+
+void Gateway::run_transfer(const protocol::RunTransfer& run, Mishap mishap, bool dies) {
+  const auto asks = [this, dies] { return !dies || death_dice_.chance(500); };
+  transfers_.run(run, driver_->state().updates.at(run.update).version, mishap, asks);
+  for (const auto& member : run.workers) {
+    const auto part = parts_.extract(member.call);
+    if (asks()) network_.start(part.mapped().first, part.mapped().second);
+  }
 }
 
 void Gateway::start_timer(const protocol::StartTimer& timer) {

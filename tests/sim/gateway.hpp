@@ -15,6 +15,7 @@
 #include "sim/plan.hpp"
 #include "sim/scenario.hpp"
 #include "sim/trainer.hpp"
+#include "sim/transfers.hpp"
 #include "weighlock/protocol/driver.hpp"
 
 namespace weighlock::sim {
@@ -32,6 +33,7 @@ struct Around {
   const Scenario& scenario;
   Store& store;
   Network& network;
+  Transfers& transfers;
   Epochs& epochs;
   std::vector<std::unique_ptr<TrainerGroup>>& trainers;  // one per pair
   const Plan* plan;
@@ -75,6 +77,10 @@ class Gateway final : public protocol::Ports {
   void perform_call(const protocol::Call& call, Mishap mishap);
   void perform_save(const protocol::TriggerSave& save, Mishap mishap);
   void perform_epochs(const protocol::Effect& effect);
+  void perform_groups(const protocol::Effect& effect, Mishap mishap);
+  // `dies`: only some of its members are asked.
+  void run_transfer(const protocol::RunTransfer& run, Mishap mishap, bool dies);
+  void act_soon(std::size_t pair, std::int64_t within);
   void start_timer(const protocol::StartTimer& timer);
   void on_group_durable(const std::vector<protocol::Record>& group, const std::function<void()>& durable, bool dies,
                         int effects);
@@ -108,12 +114,14 @@ class Gateway final : public protocol::Ports {
   const Scenario& scenario_;
   Store& store_;
   Network& network_;
+  Transfers& transfers_;
   Epochs& epochs_;
   std::vector<std::unique_ptr<TrainerGroup>>& trainers_;
   const Plan* plan_;
   Clients clients_;
   Invariants invariants_;
   Random death_dice_;                      // of its own: a run without deaths is what it was before there were any
+  Random moment_dice_;                     // likewise: who comes in moments that are short
   std::vector<protocol::Record> journal_;  // durable
   std::vector<std::size_t> group_ends_;    // in it
   std::vector<protocol::Record> group_on_its_way_;
@@ -133,6 +141,7 @@ class Gateway final : public protocol::Ports {
   Instant awake_since_;
   Instant decided_at_;  // the step from which the effects follow that are performed now
   std::unordered_set<protocol::TimerId> timers_;
+  std::map<protocol::CallId, std::pair<protocol::Call, Mishap>> parts_;  // workers', in the collective that follows
   bool appending_ = false;
   std::uint64_t fingerprint_ = 0xcbf29ce484222325ULL;
 };

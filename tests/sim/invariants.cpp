@@ -71,6 +71,7 @@ bool Invariants::is_of_rival(std::int64_t content) const {
 void Invariants::before_event(const protocol::EventBody& event) {
   if (const auto* ended = std::get_if<protocol::CallEnded>(&event)) on_call_ended(*ended);
   if (const auto* ended = std::get_if<protocol::SaveEnded>(&event)) on_save_ended(*ended);
+  if (const auto* built = std::get_if<protocol::GroupBuilt>(&event)) on_group_built(*built);
   if (const auto* made = std::get_if<protocol::Prepared>(&event); made != nullptr && made->directory.has_value()) {
     prepared_[made->update] = *made->directory;
   }
@@ -88,11 +89,13 @@ void Invariants::before_effect(const protocol::Effect& effect) {
   if (const auto* call = std::get_if<protocol::Call>(&effect)) check_call(*call);
   if (const auto* cancel = std::get_if<protocol::Cancel>(&effect)) on_cancel(cancel->call);
   if (const auto* save = std::get_if<protocol::TriggerSave>(&effect)) check_save(*save);
+  if (const auto* build = std::get_if<protocol::BuildGroup>(&effect)) check_build(*build);
+  if (const auto* drop = std::get_if<protocol::DropGroup>(&effect)) check_drop(*drop);
+  if (const auto* run = std::get_if<protocol::RunTransfer>(&effect)) check_transfer(*run);
   if (const auto* seal = std::get_if<protocol::Seal>(&effect)) check_seal(*seal);
   if (const auto* discard = std::get_if<protocol::Discard>(&effect)) check_discard(*discard);
   if (const auto* ended = std::get_if<protocol::UpdateEnded>(&effect)) check_ended(*ended);
-  if (const auto* fence = std::get_if<protocol::Fence>(&effect); fence != nullptr && lora_of(fence->pair) != nullptr)
-    throw Violation{15, fmt::format("{} is fenced for an adapter", fence->worker)};
+  if (const auto* fence = std::get_if<protocol::Fence>(&effect)) check_fence(*fence);
   if (std::holds_alternative<protocol::Stopped>(effect)) {
     if (!w_.clients.shut_down()) throw Violation{0, "Stopped, and nobody asked for it"};
     stopped_ = true;
@@ -101,6 +104,7 @@ void Invariants::before_effect(const protocol::Effect& effect) {
 
 void Invariants::gateway_died(const std::vector<Record>& journal) {
   gateway_died_ = true;
+  forget_groups();
   pairs_.clear();  // what a step had done and the disk never saw didn't happen
   for (const Record& record : journal) {
     if (record.kind == RecordKind::pair_removed) pairs_.erase(record.pair);
@@ -110,7 +114,7 @@ void Invariants::gateway_died(const std::vector<Record>& journal) {
     book.commits.push_back(update->second);
     book.went_back = record.body.contains("rollback");
     book.pointer = update->second;
-    book.contents.insert(content_of(update->second.directory));
+    book.contents.insert(commit_contents_.at(record.update));
   }
   for (auto& [url, book] : books_) {
     for (OpenCall& open : book.in_flight) {
@@ -119,6 +123,7 @@ void Invariants::gateway_died(const std::vector<Record>& journal) {
     book.in_flight.clear();
     for (OpenCall& open : book.unresolved) open.connected = false;
   }
+  for (const auto& [id, call] : adapter_calls_) doubt_adapter(call);
   adapter_calls_.clear();  // what still runs of them in an engine is behind the lock that any later one waits for
   ended_.insert(end_records_.begin(), end_records_.end());  // whoever asks finds it ended
   intents_.clear();                                         // no call of the next process rests on one of these
@@ -135,6 +140,7 @@ void Invariants::tail_lost(const std::vector<Record>& journal) {
     book.known = book.loaded_by_us = false;  // it is registered anew with what it holds by now
   }
   for (auto& [call, save] : saves_) save.ended = true;
+  stored_is_known_ = false;
   commit_records_.clear();
   end_records_.clear();
   ended_.clear();
@@ -189,6 +195,7 @@ void Invariants::check_worker(const protocol::Worker& worker) {
 
 void Invariants::check_ready(const protocol::Worker& worker) {
   if (!w_.owns(worker.pair) || worker.taken_over) return;  // another's, or its former owner's until it was read
+  if (worker.pair.empty()) return;  // what its model is, and whether it is paused, is nobody's here
   const Book& book = books_[worker.url];
   for (const OpenCall& earlier : book.unresolved) {
     if (changes_weights(earlier.operation.kind) || earlier.operation.kind == OperationKind::pause) {
@@ -204,7 +211,7 @@ void Invariants::check_ready(const protocol::Worker& worker) {
   }
   if (book.loaded_by_us && comparable(worker)) {
     const EngineTruth& real = truth(worker.url);
-    const std::int64_t expected = worker.version ? content_of(worker.version->directory) : book.baseline;
+    const std::int64_t expected = worker.version ? content_of(worker.pair, *worker.version) : book.baseline;
     const bool start = !worker.version && real.content == kStartContent;
     if (real.torn || real.poisoned || (real.content != expected && !start)) {
       throw Violation{1, fmt::format("{} is ready and said to hold '{}' ({}), but holds {}{}", worker.url,
@@ -225,7 +232,7 @@ void Invariants::check_ready(const protocol::Worker& worker) {
         pair->second.spec.policy.evidence) {
       const Evidence asked = std::min(*pair->second.spec.policy.evidence, Evidence::checksum);
       const Directory* directory = w_.store.find(worker.version->directory);
-      const bool vacuous = directory != nullptr && directory->vacuous;
+      const bool vacuous = worker.version->directory.empty() || (directory != nullptr && directory->vacuous);
       const bool probe = pair->second.spec.policy.evidence == Evidence::probe;
       if (!vacuous && !probe && worker.evidence < asked) {
         throw Violation{1, fmt::format("{} is ready by '{}', the pair asks for '{}'", worker.url, name(worker.evidence),
@@ -312,7 +319,7 @@ void Invariants::check_verdicts(const protocol::Update& update) {
     const auto worker = state().workers.find(url);
     if (worker == state().workers.end() || !comparable(worker->second)) continue;
     const EngineTruth& real = truth(url);
-    if (real.torn || real.poisoned || real.content != content_of(update.version.directory)) {
+    if (real.torn || real.poisoned || real.content != content_of(update.pair, update.version)) {
       throw Violation{3, fmt::format("{} counts as verified, but holds {}{} instead of '{}'", url, real.content,
                                      real.torn ? ", torn" : "", update.version.directory)};
     }
@@ -350,7 +357,9 @@ void Invariants::check_commit(const Record& record) {
   const auto found = state().updates.find(record.update);
   if (found == state().updates.end()) throw Violation{3, "a commit of an unknown update " + record.update};
   const protocol::Update& update = found->second;
-  if (sealed_.count(update.version.directory) == 0) {
+  if (update.version.directory.empty()) {
+    check_transferred(update);
+  } else if (sealed_.count(update.version.directory) == 0) {
     throw Violation{3, fmt::format("{} commits '{}', which isn't sealed", record.pair, update.version.directory)};
   }
   int verified = 0;
@@ -362,7 +371,9 @@ void Invariants::check_commit(const Record& record) {
   if (verified < needed)
     throw Violation{3, fmt::format("{} commits with {} of {} verified", record.pair, verified, needed)};
   for (const VersionRef& earlier : pairs_[record.pair].commits) {
-    if (earlier.same_version(update.version) && content_of(earlier.directory) != content_of(update.version.directory)) {
+    const bool other = update.version.directory.empty() ||  // trainers go on: what is sent again is never the same
+                       content_of(record.pair, earlier) != content_of(record.pair, update.version);
+    if (earlier.same_version(update.version) && other) {
       throw Violation{13,
                       fmt::format("{} commits version {} again with other bytes", record.pair, update.version.version)};
     }

@@ -17,9 +17,18 @@
 #include "sim/network.hpp"
 #include "sim/scenario.hpp"
 #include "sim/store.hpp"
+#include "sim/transfers.hpp"
 #include "weighlock/protocol/driver.hpp"
 
 namespace weighlock::sim {
+
+// Checks that a survey leaves out, to see what else there is (`sim --skip`).
+struct SkippedChecks {
+  bool windows = false;    // of adapters, at rest
+  bool unloads = false;    // of adapters that should be served
+  bool retention = false;  // invariant 19
+};
+inline SkippedChecks skipped_checks;
 
 // What the checks may look at.
 struct Witness {
@@ -27,6 +36,7 @@ struct Witness {
   const Scheduler& scheduler;
   const Network& network;
   const Store& store;
+  const Transfers& transfers;
   const Clients& clients;
   const Trace& trace;
   Coverage& coverage;
@@ -91,6 +101,8 @@ class Invariants {
   const protocol::State& state() const { return driver_->state(); }
   const EngineTruth& truth(const std::string& url) const { return w_.network.find(url)->truth(); }
   std::int64_t content_of(const std::string& directory) const;
+  // Of a version that may have been transferred, so that it is in no directory.
+  std::int64_t content_of(const std::string& pair, const protocol::VersionRef& version) const;
   // The machine speaks of this very process, and no lie hides what it holds.
   bool comparable(const protocol::Worker& worker) const;
   bool excused(const std::string& url) const;
@@ -116,13 +128,34 @@ class Invariants {
   void check_seal(const protocol::Seal& seal);
   void check_discard(const protocol::Discard& discard);
 
+  // invariants_transfer.cpp
+  void note_group_record(const protocol::Record& record);
+  void check_build(const protocol::BuildGroup& build);
+  void check_drop(const protocol::DropGroup& drop);
+  void on_group_built(const protocol::GroupBuilt& event);
+  void check_transfer(const protocol::RunTransfer& run);
+  bool ended_well(const protocol::UpdateId& update) const;
+  void note_part_ended(protocol::CallId call, bool ok);
+  void check_transferred(const protocol::Update& update) const;
+  void forget_groups();
+
   // invariants_adapter.cpp
   const protocol::Pair* lora_of(const std::string& name) const;
   bool is_lora(const protocol::Update& update) const;
+  void check_fence(const protocol::Fence& fence) const;
   void check_adapter_call(const protocol::Call& call);
   void check_adapter_lock(const protocol::Call& call, bool active);
   bool on_adapter_call_ended(const protocol::CallEnded& event);
   void check_adapters(const protocol::Pair& pair);
+  void check_unload(const protocol::Call& call, bool active);
+  void check_served(const protocol::Pair& pair, const std::string& url, const protocol::WorkerAdapters& known) const;
+  // What was asked about the name in this process has no known end, or was refused: it may be taken for anything.
+  void doubt_adapter(const protocol::Call& call);
+  bool is_doubtful(const std::string& url, const std::string& adapter) const;
+  static bool is_certain(const protocol::Pair& pair, const std::string& url, const std::string& adapter);
+  // The committed versions that should stay loaded, newest first.
+  std::vector<protocol::VersionRef> window_of(const protocol::Pair& pair) const;
+  std::string unsettled_adapters(const protocol::Pair& pair) const;
   bool in_hand(const std::string& worker, const std::string& adapter) const;
   void check_adapter_verdict(const protocol::Update& update, const std::string& url, const protocol::Target& target);
   void check_adapter_directory(const std::string& directory) const;
@@ -151,12 +184,25 @@ class Invariants {
   std::string unsettled_worker(const protocol::Worker& worker) const;
   std::string unsettled_calm(const std::string& pair) const;
   std::string unsettled_clients() const;
+  std::string unsettled_last(protocol::ReplyToken token) const;
   std::string unsettled_directories() const;
+  // invariants_retention.cpp
+  void note_stored(const protocol::Record& record);
+  bool is_leased(const protocol::Pair& pair, const std::string& directory) const;
+  std::string unsettled_versions() const;
 
   Witness w_;
   const protocol::Driver* driver_ = nullptr;
   std::map<std::string, Book> books_;
-  std::map<protocol::CallId, protocol::Call> adapter_calls_;  // open
+  std::map<protocol::CallId, protocol::Call> adapter_calls_;                   // open
+  std::map<std::pair<std::string, std::string>, std::string> adapter_doubts_;  // (worker, adapter) -> incarnation
+  struct Sealed {
+    std::string directory;
+    protocol::UpdateId update;
+    bool committed = false;
+  };
+  std::map<std::string, std::vector<Sealed>> stored_;  // by pair, as recorded: ours, in order, and not discarded
+  bool stored_is_known_ = true;                        // false: records of it were lost
   std::map<protocol::CallId, std::string> call_worker_;
   std::map<std::string, PairBook> pairs_;
   std::map<protocol::UpdateId, protocol::VersionRef> commits_of_;  // durable
@@ -178,6 +224,22 @@ class Invariants {
     Instant since;
   };
   std::map<protocol::CallId, Save> saves_;
+  struct GroupBook {
+    bool built = false;
+    std::vector<std::string> trainers, workers;
+    std::map<std::string, bool> was_read;  // the process of this worker was known before
+    protocol::UpdateId used_by;            // the last one
+  };
+  struct TransferBook {
+    std::set<protocol::CallId> open, failed;
+  };
+  std::map<std::string, GroupBook> groups_;  // of the present process, until they are dropped
+  std::set<std::string> group_names_, group_intents_;
+  std::map<std::uint64_t, std::string> group_asks_;
+  std::map<protocol::UpdateId, TransferBook> transfers_;
+  std::map<protocol::CallId, protocol::UpdateId> transfer_of_;
+  std::set<protocol::UpdateId> transfer_intents_;
+  std::map<protocol::UpdateId, std::int64_t> commit_contents_;  // of `commits_of_`
   bool stopped_ = false;
   bool gateway_died_ = false;
 };

@@ -29,6 +29,15 @@ bool Invariants::is_lora(const Update& update) const {
   return w_.scenario.pairs[w_.scenario.pair_of(update.pair)].lora.has_value();
 }
 
+// For an adapter nobody is fenced. One that only LoRA pairs use is when it is silent.
+void Invariants::check_fence(const protocol::Fence& fence) const {
+  if (lora_of(fence.pair) == nullptr) return;
+  const auto worker = state().workers.find(fence.worker);
+  const bool silent = worker != state().workers.end() && worker->second.pair.empty() &&
+                      fence.cause.code == protocol::CauseCode::unreachable;
+  if (!silent) throw Violation{15, fmt::format("{} is fenced for an adapter", fence.worker)};
+}
+
 // Adapters come and go beside the model: never paused for, never labelled, never fenced.
 void Invariants::check_adapter_call(const protocol::Call& call) {
   const OperationKind kind = call.operation.kind;
@@ -41,6 +50,7 @@ void Invariants::check_adapter_call(const protocol::Call& call) {
     check_intent(call);
     check_adapter_lock(call, active);
   }
+  if (kind == OperationKind::unload_adapter) check_unload(call, active);
   if (kind == OperationKind::load_adapter) {
     if (!active) throw Violation{0, fmt::format("{} is loaded outside of any update", call.operation.adapter)};
     if (sealed_.count(call.operation.directory) == 0)
@@ -55,11 +65,56 @@ void Invariants::check_adapter_call(const protocol::Call& call) {
   adapter_calls_[call.call] = call;
 }
 
+// What should be served is taken away by nobody, but to be loaded again where a doubt is, or for another version of the
+// same name.
+void Invariants::check_unload(const protocol::Call& call, bool active) {
+  const std::string& name = call.operation.adapter;
+  const EngineTruth& real = truth(call.worker);
+  const auto served = real.adapters.find(name);
+  const bool is_told = !skipped_checks.unloads && real.alive && served != real.adapters.end();
+  if (!is_told || adapters_excused(call.worker)) return;
+  for (const auto& [pair_name, pair] : state().pairs) {
+    if (!pair.spec.lora || !name.starts_with(pair.spec.lora->name + "-v")) continue;
+    for (const protocol::VersionRef& version : window_of(pair)) {
+      const bool in_use = protocol::adapter_name(*pair.spec.lora, version.version) == name &&
+                          served->second.content == content_of(version.directory);
+      if (!in_use) continue;
+      const auto update = state().updates.find(call.update);
+      const bool replaces = active && update->second.state != UpdateState::restoring &&
+                            protocol::adapter_name(*pair.spec.lora, update->second.version.version) == name &&
+                            !update->second.version.same_version(version);
+      if (!replaces && !(active && (is_doubtful(call.worker, name) || !is_certain(pair, call.worker, name))))
+        throw Violation{
+            12, fmt::format("{} is unloaded from {}, and is in the window of {}", name, call.worker, pair_name)};
+    }
+  }
+}
+
+// A worker that came anew to the pair, or another process, may list the right bytes under a name, and nobody can know.
+bool Invariants::is_certain(const Pair& pair, const std::string& url, const std::string& adapter) {
+  const auto known = pair.adapters.find(url);
+  if (known == pair.adapters.end()) return false;
+  const auto entry = known->second.names.find(adapter);
+  return entry != known->second.names.end() && entry->second.certain;
+}
+
+void Invariants::doubt_adapter(const protocol::Call& call) {
+  if (changes_adapters(call.operation.kind))
+    adapter_doubts_[{call.worker, call.operation.adapter}] = truth(call.worker).incarnation;
+}
+
+bool Invariants::is_doubtful(const std::string& url, const std::string& adapter) const {
+  const auto doubt = adapter_doubts_.find({url, adapter});
+  return doubt != adapter_doubts_.end() && doubt->second == truth(url).incarnation;
+}
+
 // One who changes at a time, whichever pairs share the worker.
 void Invariants::check_adapter_lock(const protocol::Call& call, bool active) {
   const auto worker = state().workers.find(call.worker);
   if (worker == state().workers.end()) throw Violation{0, "a call to a worker that isn't registered: " + call.worker};
   const std::string& holder = worker->second.locked_by;
+  // Decided before an update took the worker over, in the same group, and given up: that is told next.
+  if (!active && state().adapter_calls.count(call.call) == 0) return;
   if (active ? holder != call.update : !holder.empty())
     throw Violation{5,
                     fmt::format("{} of {} while update '{}' has it", name(call.operation.kind), call.worker, holder)};
@@ -81,6 +136,7 @@ bool Invariants::on_adapter_call_ended(const protocol::CallEnded& event) {
   const protocol::Call& call = node.mapped();
   const bool load = call.operation.kind == OperationKind::load_adapter;
   if (load && event.outcome.kind == OutcomeKind::not_sent) loads_.erase({call.update, call.worker});
+  if (!event.outcome.ok()) doubt_adapter(call);
   return true;
 }
 
@@ -90,14 +146,26 @@ void Invariants::check_adapters(const Pair& pair) {
     const EngineTruth& real = truth(url);
     if (!real.alive || real.incarnation != known.incarnation || adapters_excused(url)) continue;
     for (const auto& [name, adapter] : known.names) {
-      if (!adapter.certain || in_hand(url, name)) continue;
+      if (!adapter.certain || in_hand(url, name) || real.dropped.count(name) > 0) continue;
       const auto served = real.adapters.find(name);
       if (served == real.adapters.end() || served->second.content != content_of(adapter.directory))
         throw Violation{13, fmt::format("{} is said to serve {} from '{}' ({}), and serves {}", url, name,
                                         adapter.directory, content_of(adapter.directory),
                                         served == real.adapters.end() ? -1 : served->second.content)};
     }
+    check_served(pair, url, known);
   }
+}
+
+void Invariants::check_served(const Pair& pair, const std::string& url, const WorkerAdapters& known) const {
+  if (!known.version || known.cause) return;
+  const EngineTruth& real = truth(url);
+  const std::string name = protocol::adapter_name(*pair.spec.lora, known.version->version);
+  if (in_hand(url, name) || real.dropped.count(name) > 0) return;
+  const auto served = real.adapters.find(name);
+  if (served == real.adapters.end() || served->second.content != content_of(known.version->directory))
+    throw Violation{2, fmt::format("{} is said to serve version {} of {}, and does not", url, known.version->version,
+                                   pair.spec.name)};
 }
 
 bool Invariants::in_hand(const std::string& worker, const std::string& adapter) const {
@@ -135,15 +203,27 @@ void Invariants::check_adapter_directory(const std::string& directory) const {
   }
 }
 
+// A name is in it once, for its newest version. With `keep` 0 all stay.
+std::vector<protocol::VersionRef> Invariants::window_of(const Pair& pair) const {
+  std::vector<protocol::VersionRef> window;
+  const auto book = pairs_.find(pair.spec.name);
+  if (book == pairs_.end()) return window;
+  const protocol::LoraSpec& lora = *pair.spec.lora;
+  const std::vector<protocol::VersionRef>& commits = book->second.commits;
+  std::set<std::string> names;
+  for (auto it = commits.rbegin(); it != commits.rend(); ++it) {
+    if (lora.keep > 0 && window.size() == static_cast<std::size_t>(lora.keep)) break;
+    if (names.insert(protocol::adapter_name(lora, it->version)).second) window.push_back(*it);
+  }
+  return window;
+}
+
 // Where nothing fails: the last `keep` versions, and no other.
 std::string Invariants::unsettled_window(const Pair& pair) const {
   const protocol::LoraSpec& lora = *pair.spec.lora;
-  const std::vector<protocol::VersionRef>& commits = pairs_.at(pair.spec.name).commits;
-  const std::size_t count =
-      lora.keep == 0 ? commits.size() : std::min(commits.size(), static_cast<std::size_t>(lora.keep));
   std::map<std::string, std::int64_t> wanted;
-  for (std::size_t i = commits.size() - count; i < commits.size(); ++i)
-    wanted[protocol::adapter_name(lora, commits[i].version)] = content_of(commits[i].directory);
+  for (const protocol::VersionRef& version : window_of(pair))
+    wanted[protocol::adapter_name(lora, version.version)] = content_of(version.directory);
   for (const auto& [url, known] : pair.adapters) {
     std::map<std::string, std::int64_t> served;
     for (const auto& [name, adapter] : truth(url).adapters) {
@@ -152,6 +232,35 @@ std::string Invariants::unsettled_window(const Pair& pair) const {
     if (served != wanted)
       return fmt::format("no fault, and {} serves {} versions of {}, not its last {}", url, served.size(), lora.name,
                          wanted.size());
+  }
+  return "";
+}
+
+// While its pair is in use every worker that serves has the window again, or it is told what it could not get.
+std::string Invariants::unsettled_adapters(const Pair& pair) const {
+  const std::string& name = pair.spec.name;
+  if (skipped_checks.windows || !pair.spec.lora || stopped_ || !w_.owns(name) ||
+      pair.spec.policy.pair_lease == Milliseconds{0})
+    return "";
+  std::vector<protocol::VersionRef> window = window_of(pair);
+  if (pair.spec.lora->keep == 0 && window.size() > 1) window.resize(1);  // the older ones are who keeps them
+  for (const auto& [url, known] : pair.adapters) {
+    const auto worker = state().workers.find(url);
+    const auto book = books_.find(url);
+    const EngineTruth& real = truth(url);
+    const bool serves = worker != state().workers.end() && worker->second.state == protocol::WorkerState::ready &&
+                        worker->second.earlier.empty() && worker->second.dialect && real.alive && !real.paused;
+    const bool few = w_.network.find(url)->places() > 0;
+    if (!serves || few || adapters_excused(url) || (book != books_.end() && !book->second.unresolved.empty())) continue;
+    for (const protocol::VersionRef& version : window) {
+      const std::string adapter = protocol::adapter_name(*pair.spec.lora, version.version);
+      const auto served = real.adapters.find(adapter);
+      if (served != real.adapters.end() && served->second.content == content_of(version.directory)) continue;
+      if (discarded_.count(version.directory) > 0) continue;  // the pair kept fewer when it went
+      const bool told = known.lacking.count(adapter) > 0 && (known.cause || !known.missing.empty());
+      if (!told)
+        return fmt::format("{} lacks {}, which is in the window of {}, and nobody is told", url, adapter, name);
+    }
   }
   return "";
 }

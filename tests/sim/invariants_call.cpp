@@ -122,6 +122,7 @@ void Invariants::check_intent(const protocol::Call& call) {
 
 void Invariants::check_load(const protocol::Call& call) {
   const std::string& directory = call.operation.directory;
+  if (call.operation.transfer) return;  // from rank to rank; its group is looked at when the collective begins
   if (call.operation.kind == OperationKind::load_empty) return;  // a fixed zero-tensor checkpoint of our own
   if (directory != kStartPath && sealed_.count(directory) == 0) {
     throw Violation{12, fmt::format("{} is told '{}' before it is sealed", call.worker, directory)};
@@ -204,7 +205,9 @@ void Invariants::check_pause_policy(const protocol::Call& call) const {
                                    name(update.state))};
   }
   const bool switches = call.operation.kind == OperationKind::pause || call.operation.kind == OperationKind::resume;
-  if (switches && update.policy.pause == protocol::PauseOwner::caller) {
+  const EngineTruth& real = truth(call.worker);
+  const bool ours = call.operation.kind == OperationKind::resume && real.paused && !real.foreign_paused;  // before
+  if (switches && !ours && update.policy.pause == protocol::PauseOwner::caller) {
     throw Violation{0, fmt::format("{} of {} although the caller pauses", name(call.operation.kind), call.worker)};
   }
 }
@@ -242,7 +245,7 @@ void Invariants::check_owner(const protocol::Call& call) {
 void Invariants::on_cancel(CallId call) {
   const auto it = call_worker_.find(call);
   if (it == call_worker_.end()) throw Violation{0, fmt::format("cancel of call {}, which was never sent", call)};
-  if (adapter_calls_.erase(call) > 0) return;
+  if (const auto node = adapter_calls_.extract(call); !node.empty()) return doubt_adapter(node.mapped());
   Book& book = books_[it->second];
   for (OpenCall& earlier : book.unresolved) {
     if (earlier.call == call) earlier.connected = false;
@@ -267,6 +270,7 @@ void Invariants::resolve_by_reading(Book& book, const std::string& worker, const
 }
 
 void Invariants::on_call_ended(const protocol::CallEnded& event) {
+  note_part_ended(event.call, event.outcome.ok());
   const auto it = call_worker_.find(event.call);
   if (it == call_worker_.end() || on_adapter_call_ended(event)) return;
   Book& book = books_[it->second];
@@ -306,6 +310,7 @@ void Invariants::check_save(const protocol::TriggerSave& save) {
 }
 
 void Invariants::on_save_ended(const protocol::SaveEnded& event) {
+  note_part_ended(event.call, event.kind == SaveOutcomeKind::ok);
   const auto it = saves_.find(event.call);
   if (it == saves_.end()) return;
   it->second.ended = true;
@@ -344,6 +349,7 @@ void Invariants::check_discard(const protocol::Discard& discard) {
 
 void Invariants::on_durable(const std::vector<Record>& group) {
   for (const Record& record : group) {
+    note_stored(record);
     switch (record.kind) {
       case RecordKind::intent: {
         const json::value* operation = record.body.if_contains("operation");
@@ -362,6 +368,9 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         books_[record.worker].unresolved.clear();
         break;
       }
+      case RecordKind::group:
+        note_group_record(record);
+        break;
       case RecordKind::save_intent:
         save_intents_.insert(record.update);
         break;
@@ -379,7 +388,8 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         PairBook& book = pairs_[record.pair];
         book.commits.push_back(update->second.version);
         book.went_back = record.body.contains("rollback");
-        book.contents.insert(content_of(update->second.version.directory));
+        commit_contents_[record.update] = content_of(record.pair, update->second.version);
+        book.contents.insert(commit_contents_[record.update]);
         break;
       }
       default:

@@ -99,7 +99,7 @@ std::string Invariants::unsettled_watch(const protocol::Worker& worker) const {
   if (book == books_.end() || !book->second.unresolved.empty()) return "";
   if (gateway_died_ && !worker.earlier.empty()) return "";  // an intent whose call was never sent; only we know that
   const auto& committed = pair->second.committed;
-  const std::int64_t good = committed ? content_of(committed->directory) : book->second.baseline;
+  const std::int64_t good = committed ? content_of(worker.pair, *committed) : book->second.baseline;
   const bool known = real.content == good || real.content == kStartContent || !book->second.loaded_by_us;
   if (!real.torn && !real.poisoned && known) return "";
   return fmt::format("{} is quarantined, and runs with weights {}{}", worker.url, real.content,
@@ -114,6 +114,7 @@ std::string Invariants::unsettled_join(const protocol::Worker& worker) const {
   if (pair->second.spec.policy.pair_lease == Milliseconds{0} || !truth(worker.url).alive) return "";
   const auto book = books_.find(worker.url);
   const protocol::VersionRef& goal = *pair->second.committed;
+  if (goal.directory.empty()) return "";  // transferred: only the next update brings it
   const auto deaths = pair->second.deaths.find(fmt::format("{}/{}", goal.lineage, goal.version));
   if (deaths != pair->second.deaths.end() && deaths->second.size() >= 2) return "";  // suspect
   const bool doubt = book == books_.end() || !book->second.unresolved.empty() || !worker.earlier.empty();
@@ -161,7 +162,7 @@ std::string Invariants::unsettled_calm(const std::string& name) const {
   if (pair->second.spec.lora) return unsettled_window(pair->second);
   for (const auto& [url, worker] : state().workers) {
     if (worker.pair != name) continue;
-    if (worker.state != WorkerState::ready || truth(url).content != content_of(pair->second.committed->directory)) {
+    if (worker.state != WorkerState::ready || truth(url).content != content_of(name, *pair->second.committed)) {
       return fmt::format("no fault, and {} is {} with weights {}", url, protocol::name(worker.state),
                          truth(url).content);
     }
@@ -183,7 +184,7 @@ void Invariants::check_planned_end() const {
   if (is_lora(*last)) return;
   for (const auto& [url, worker] : state().workers) {
     const EngineTruth& real = truth(url);
-    if (worker.state != WorkerState::ready || real.content != content_of(last->version.directory) || real.paused)
+    if (worker.state != WorkerState::ready || real.content != content_of(last->pair, last->version) || real.paused)
       throw Violation{18, fmt::format("nothing fails any more, and {} is {} with weights {}{}", url, name(worker.state),
                                       real.content, real.paused ? ", paused" : "")};
   }
@@ -224,6 +225,9 @@ std::string Invariants::unsettled() const {
       return fmt::format("nobody was told the end of update {}", id);
   }
   if (std::string why = unsettled_clients(); !why.empty()) return why;
+  for (const auto& [pair, token] : w_.clients.last_asks()) {
+    if (std::string why = unsettled_last(token); !why.empty()) return why;
+  }
   if (w_.clients.shut_down() && !stopped_) return "not stopped";
   for (const auto& [url, worker] : state().workers) {
     if (std::string why = unsettled_worker(worker); !why.empty()) return why;
@@ -238,7 +242,12 @@ std::string Invariants::unsettled() const {
     if (!w_.scenario.calm[p]) continue;
     if (std::string why = unsettled_calm(w_.scenario.pairs[p].name); !why.empty()) return why;
   }
-  return stopped_ ? "" : unsettled_directories();
+  for (const auto& [name, pair] : state().pairs) {
+    if (std::string why = unsettled_adapters(pair); !why.empty()) return why;
+  }
+  if (stopped_) return "";
+  if (std::string why = unsettled_directories(); !why.empty()) return why;
+  return unsettled_versions();
 }
 
 }  // namespace weighlock::sim

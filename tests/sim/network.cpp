@@ -25,8 +25,8 @@ Network::Network(const Scenario& scenario, Random& random, Faults& faults, Fault
     by_url_[spec.url] = engines_.size();
     faults_.push_back(scenario.is_calm(spec.url) ? &no_faults : &faults);
     engines_.emplace_back(
-        spec.url, spec.kind, scenario.dialects.of(spec.kind), random, *faults_.back(), scheduler, store, trace,
-        [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
+        spec.url, spec.kind, spec.adapter_places, scenario.dialects.of(spec.kind), random, *faults_.back(), scheduler,
+        store, trace, [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
         [this](CallId call) { broken(call); });
   }
   last_answered_.resize(engines_.size());
@@ -218,6 +218,11 @@ void Network::heal() {
 bool Network::quiet() const {
   if (telling_ > 0) return false;
   return std::all_of(engines_.begin(), engines_.end(), [](const Engine& engine) { return engine.idle(); });
+}
+
+bool Network::reachable(const std::string& url) const {
+  const std::size_t engine = by_url_.at(url);
+  return engines_[engine].truth().alive && !engines_[engine].in_transfer() && scheduler_.now() >= cut_until_[engine];
 }
 
 bool Network::adapter_pending(const std::string& url, const std::string& directory) const {

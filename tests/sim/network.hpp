@@ -54,6 +54,9 @@ class Network {
   // A load that is on its way to this engine or in it, and may still change its weights.
   bool load_pending(const std::string& url) const;
 
+  // Its process is there, on a route, and not in a collective.
+  bool reachable(const std::string& url) const;
+
   Engine* find(const std::string& url);
   const Engine* find(const std::string& url) const;
   std::deque<Engine>& engines() { return engines_; }

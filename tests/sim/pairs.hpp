@@ -21,8 +21,9 @@ void note_pair(Coverage& coverage, const protocol::State& state, const protocol:
 
 // `table`: a file with a line for each set of pairs that can't be reached: KIND ROW[,ROW] COLUMN[,COLUMN] : reason.
 // `*` stands for all. A line that begins with `with-epochs` or `without-epochs` holds for such runs only. False, and
-// told on stdout: a listed pair that was reached, a line that names none, or (with `all_reached`) a pair that is
-// neither listed nor reached.
-bool check_pairs(const Coverage& coverage, const std::string& table, bool all_reached, bool keeps_epochs);
+// told on stdout: a listed pair that was reached, a line that names none, or (as `missing` says) a pair that is neither
+// listed nor reached.
+enum class MissingPairs { ignored, told, fail };
+bool check_pairs(const Coverage& coverage, const std::string& table, MissingPairs missing, bool keeps_epochs);
 
 }  // namespace weighlock::sim

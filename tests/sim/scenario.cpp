@@ -231,35 +231,70 @@ ClientActionKind draw_action(Random& random) {
   return ClientActionKind::pause_first;
 }
 
+// What the clients of one pair do; when they do the last of it.
+std::int64_t draw_actions_of(Random& random, Scenario& scenario, std::size_t p) {
+  std::int64_t at = random.between(1, 500);
+  scenario.actions.push_back({Instant{at}, ClientActionKind::connect, p});
+  const std::int64_t count = random.between(2, 8);
+  const bool calm = scenario.calm[p];
+  for (std::int64_t i = 0; i < count; ++i) {
+    // Calm clients wait for one update before they ask for the next, the others don't.
+    at += calm                 ? random.between(150'000, 200'000)
+          : random.chance(300) ? random.between(1, 3'000)
+                               : random.between(10'000, 90'000);
+    ClientActionKind kind = calm ? ClientActionKind::request : draw_action(random);
+    const bool other_kind = kind == ClientActionKind::steal_worker || kind == ClientActionKind::pause_first;
+    if (scenario.pairs[p].lora && other_kind) kind = ClientActionKind::request;
+    const bool caller = scenario.pairs[p].policy.pause == protocol::PauseOwner::caller;
+    if (caller && kind == ClientActionKind::request) kind = ClientActionKind::pause_first;
+    scenario.actions.push_back({Instant{at}, kind, p});
+    if (kind == ClientActionKind::remove) {
+      scenario.actions.push_back({Instant{at + random.between(1, 60'000)}, ClientActionKind::connect, p});
+    }
+  }
+  return at;
+}
+
 void draw_actions(Random& random, Scenario& scenario) {
   std::int64_t latest = 0;
-  for (std::size_t p = 0; p < scenario.pairs.size(); ++p) {
-    std::int64_t at = random.between(1, 500);
-    scenario.actions.push_back({Instant{at}, ClientActionKind::connect, p});
-    const std::int64_t count = random.between(2, 8);
-    const bool calm = scenario.calm[p];
-    for (std::int64_t i = 0; i < count; ++i) {
-      // Calm clients wait for one update before they ask for the next, the others don't.
-      at += calm                 ? random.between(150'000, 200'000)
-            : random.chance(300) ? random.between(1, 3'000)
-                                 : random.between(10'000, 90'000);
-      ClientActionKind kind = calm ? ClientActionKind::request : draw_action(random);
-      const bool other_kind = kind == ClientActionKind::steal_worker || kind == ClientActionKind::pause_first;
-      if (scenario.pairs[p].lora && other_kind) kind = ClientActionKind::request;
-      const bool caller = scenario.pairs[p].policy.pause == protocol::PauseOwner::caller;
-      if (caller && kind == ClientActionKind::request) kind = ClientActionKind::pause_first;
-      scenario.actions.push_back({Instant{at}, kind, p});
-      if (kind == ClientActionKind::remove) {
-        scenario.actions.push_back({Instant{at + random.between(1, 60'000)}, ClientActionKind::connect, p});
-      }
-    }
-    latest = std::max(latest, at);
-  }
+  for (std::size_t p = 0; p < scenario.pairs.size(); ++p)
+    latest = std::max(latest, draw_actions_of(random, scenario, p));
   scenario.faults_end = Instant{latest + random.between(5'000, 90'000)};
   const bool any_calm = std::find(scenario.calm.begin(), scenario.calm.end(), true) != scenario.calm.end();
   scenario.shuts_down = !any_calm && random.chance(120);
   if (scenario.shuts_down)
     scenario.actions.push_back({Instant{random.between(1'000, latest + 20'000)}, ClientActionKind::shutdown, 0});
+}
+
+// A second adapter on the same engines, with clients of its own.
+void draw_second_adapter(Random& dice, Scenario& scenario) {
+  const std::size_t first = scenario.pairs.size() - 1;
+  PairSpec pair = scenario.pairs[first];
+  pair.name = fmt::format("lora{}", scenario.pairs.size());
+  pair.save_path = fmt::format("/store/{}", pair.name);
+  pair.lora = protocol::LoraSpec{fmt::format("ad{}", scenario.pairs.size()), dice.between(0, 3)};
+  pair.trainer_urls = {fmt::format("http://t0.{}:9000", pair.name)};
+  if (pair.workers.size() > 1 && dice.chance(500)) pair.workers.pop_back();
+  scenario.calm.push_back(scenario.calm[first]);
+  scenario.stores.push_back(scenario.stores[first]);
+  scenario.pairs.push_back(std::move(pair));
+  const std::int64_t latest = draw_actions_of(dice, scenario, first + 1);
+  scenario.faults_end = std::max(scenario.faults_end, Instant{latest + dice.between(5'000, 90'000)});
+}
+
+// What windows of adapters meet beside faults: engines that have few places, pairs that nobody uses for long, and other
+// adapters on the same engines.
+void draw_windows(Random& dice, Scenario& scenario) {
+  PairSpec& pair = scenario.pairs.back();
+  if (!pair.lora) return;
+  pair.policy.keep_versions = static_cast<int>(dice.between(1, 3));
+  const bool calm = scenario.calm.back();
+  pair.policy.pair_lease = Milliseconds{calm || dice.chance(850) ? kLeaseMs : 0};
+  const bool few = !calm && dice.chance(200);
+  for (EngineSpec& engine : scenario.engines) {
+    if (few && engine.kind == DialectKind::sglang) engine.adapter_places = static_cast<std::size_t>(dice.between(1, 3));
+  }
+  if (dice.chance(200)) draw_second_adapter(dice, scenario);
 }
 
 // The clients of a second gateway connect pairs that the first one has; later somebody may want them back.
@@ -357,6 +392,9 @@ Scenario planned_scenario(std::uint64_t seed, Random& random) {
   scenario.pairs.push_back(std::move(pair));
   scenario.stores.emplace_back();
   scenario.calm.push_back(false);
+  scenario.no_storage.resize(1);
+  scenario.group_timeouts.resize(1, Milliseconds{0});
+  if (variant >= 4) plan_awex(scenario, variant == 5);
   return scenario;
 }
 
@@ -369,8 +407,12 @@ Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults) {
   if (random.chance(kLoraPermille)) draw_lora_pair(random, scenario);
   draw_actions(random, scenario);
   draw_faults(random, faults);
+  Random windows(seed ^ 0x94d049bb133111ebULL);  // likewise
+  draw_windows(windows, scenario);
   Random rivals(seed ^ 0xc2b2ae3d27d4eb4fULL);  // of their own: a run without is what it was before there were any
   draw_rivals(rivals, scenario, faults);
+  Random awex(seed ^ 0x1615a75fe1028668ULL);  // likewise
+  draw_awex(awex, scenario, faults);
   return scenario;
 }
 

@@ -36,6 +36,7 @@ struct ClientAction {
   ClientActionKind kind = ClientActionKind::request;
   std::size_t pair = 0;
   std::size_t gateway = 0;  // whose clients
+  bool is_last = false;     // after the faults, to see whether an update succeeds
 };
 
 // A gateway's process stands still.
@@ -48,6 +49,7 @@ struct Stop {
 struct EngineSpec {
   std::string url;
   DialectKind kind = DialectKind::sglang;
+  std::size_t adapter_places = 0;  // 0: all that are loaded stay
 };
 
 struct Scenario {
@@ -61,6 +63,10 @@ struct Scenario {
   std::vector<ClientAction> actions;
   protocol::Dialects dialects;
   Instant faults_end;
+  // By pair: whether it is connected with no storage (an AWEX pair), and the time-out of its transfer groups.
+  std::vector<bool> no_storage;
+  std::vector<Milliseconds> group_timeouts;
+  Instant last_at{-1};  // of the last action, where there is one after the faults
   bool shuts_down = false;
   bool planned = false;
   std::size_t gateways = 1;
@@ -78,13 +84,18 @@ struct Scenario {
 // seed chooses the workers.
 inline constexpr Instant kPlannedFrom{100'000};
 inline constexpr Instant kPlannedUntil{490'000};
-inline constexpr std::uint64_t kPlannedScenarios = 4;
+inline constexpr std::uint64_t kPlannedScenarios = 6;
 Scenario planned_scenario(std::uint64_t seed, Random& random);
 
 // Of the runs without calm and LoRA pairs, how many have two gateways; of the others, how many keep epochs. Not yet
 // part of the test: `sim --rivals N` asks for them (README.md).
 inline unsigned chosen_rivals_permille = 0;
 inline unsigned chosen_epochs_permille = 0;
+
+// scenario_awex.cpp: in a share of the runs pairs transfer from rank to rank, with dice of their own.
+void draw_awex(Random& dice, Scenario& scenario, Faults& faults);
+// ... and the pair of a planned run, with version 1 on a storage or transferred, too.
+void plan_awex(Scenario& scenario, bool on_storage);
 
 // Also sets the rates of `faults`.
 Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults);

@@ -47,6 +47,8 @@ class Store {
   void seal(std::size_t gateway, const protocol::Seal& effect);
   void digest(std::size_t gateway, const protocol::ComputeDigest& effect);
   void discard(std::size_t gateway, const protocol::Discard& effect);
+  // Of bytes that are in no directory.
+  std::int64_t new_content() { return next_content_++; }
   // Its jobs go with it.
   void gateway_died(std::size_t gateway) { ++life_[gateway]; }
   // A directory that somebody else finished; returns its path.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/dump.hpp"
 #include "sim/violation.hpp"
 
 namespace weighlock::sim {
@@ -26,6 +27,9 @@ World::World(std::uint64_t seed, Coverage& coverage, std::FILE* story, const Pla
                [this](protocol::CallId call, Outcome outcome) {
                  gateways_[gateway_of(call)]->post(protocol::CallEnded{call, std::move(outcome)});
                }),
+      transfers_(
+          scenario_, random_, faults_, no_faults_, scheduler_, network_, store_, trace_,
+          [this](std::size_t gateway, protocol::EventBody event) { gateways_[gateway]->post(std::move(event)); }),
       epochs_(scenario_, faults_, scheduler_, trace_,
               [this](const std::string& pair, std::size_t) { pair_taken(pair); }),
       plan_(plan) {
@@ -38,9 +42,11 @@ World::World(std::uint64_t seed, Coverage& coverage, std::FILE* story, const Pla
         random_, settings.calm ? no_faults_ : faults_, scheduler_, store_, trace_,
         [this](protocol::SaveEnded event) { gateways_[gateway_of(event.call)]->post(std::move(event)); }));
   }
-  const Around around{coverage_, random_, faults_,  no_faults_, scheduler_, trace_,
-                      scenario_, store_,  network_, epochs_,    trainers_,  plan_};
+  const Around around{coverage_, random_,  faults_,    no_faults_, scheduler_, trace_, scenario_,
+                      store_,    network_, transfers_, epochs_,    trainers_,  plan_};
   for (std::size_t i = 0; i < scenario_.gateways; ++i) gateways_.push_back(std::make_unique<Gateway>(i, around));
+  if (std::any_of(scenario_.pairs.begin(), scenario_.pairs.end(), [](const auto& pair) { return pair.awex; }))
+    ++coverage_.with_groups;
   if (!scenario_.has_rivals()) return;
   ++coverage_.rivals;
   network_.when_done([this](const Engine& engine, const Engine::Request& request) { on_done(engine, request); });
@@ -116,8 +122,8 @@ Instant World::patience() const {
     const protocol::Deadlines& d = pair.policy.deadlines;
     longest = std::max(longest, d.save + d.pause + 5 * d.load + 3 * d.verify + 3 * d.resume);
   }
-  return scenario_.faults_end + longest * static_cast<std::int64_t>(scenario_.actions.size() + 2 + kDeathsMax) +
-         Milliseconds{300'000};
+  return std::max(scenario_.faults_end, scenario_.last_at) +
+         longest * static_cast<std::int64_t>(scenario_.actions.size() + 2 + kDeathsMax) + Milliseconds{300'000};
 }
 
 void World::tell_scenario() const {
@@ -138,7 +144,12 @@ void World::tell_scenario() const {
   }
 }
 
+void World::tell_states(std::FILE* story) const {
+  for (const std::unique_ptr<Gateway>& gateway : gateways_) fmt::print(story, "{}", dump(gateway->state()));
+}
+
 std::string World::unsettled() const {
+  if (scheduler_.now() < scenario_.last_at && !gateways_[0]->stopped()) return "clients have something left to ask";
   for (const std::unique_ptr<Gateway>& gateway : gateways_) {
     if (std::string why = gateway->unsettled(); !why.empty()) return why;
   }
@@ -158,6 +169,7 @@ void World::schedule_all() {
     trace_.line("faults stop");
     faults_.stop();
     network_.heal();
+    transfers_.heal();
   });
 }
 
@@ -171,7 +183,7 @@ void World::run() {
     scheduler_.run_one();
     look_at_engines();
     for (const std::unique_ptr<Gateway>& gateway : gateways_) gateway->check();
-    if (scheduler_.steps() > kStepsMax) throw Violation{16, "the run doesn't come to rest: too many events"};
+    if (scheduler_.steps() > kStepsMax) throw Violation{16, "the run doesn't come to rest: " + why};
     if (faults_.on()) continue;
     why = unsettled();
     if (why.empty()) break;

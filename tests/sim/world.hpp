@@ -14,6 +14,10 @@
 // * Others: a trainer continues engines that we paused, or pauses them before we do; a stranger writes a label.
 // * Trainers: a rank refuses, fails (and the others hang in the collective), is late, never answers, or saved and its
 //   answer is lost.
+// * Transfer groups: a bring-up fails, is late or is answered by its time-out only; a teardown is lost or late. In a
+// collective
+//   a member refuses, hangs, dies, is late, or its answer is lost; who lacks it is torn or whole (transfers.hpp). A
+//   trainer has a new process, which is in no group.
 // * Storage: no space, no whole checkpoint, another layout, slow, no digest. Blind: nothing can be inspected.
 // * Journal: slow. After a death its last groups may be gone (as with a page cache that was never written): then
 // nothing
@@ -43,6 +47,7 @@
 #include "sim/plan.hpp"
 #include "sim/scenario.hpp"
 #include "sim/trainer.hpp"
+#include "sim/transfers.hpp"
 
 namespace weighlock::sim {
 
@@ -57,6 +62,8 @@ class World {
   std::uint64_t steps() const { return scheduler_.steps(); }
   // Of the kinds and times of all events and effects so far: equal for two runs of one seed.
   std::uint64_t fingerprint() const;
+  // What each gateway knows, as text.
+  void tell_states(std::FILE* story) const;
   // Whether the run came to the place that the plan names.
   bool plan_reached() const { return gateways_[0]->plan_reached(); }
 
@@ -80,6 +87,7 @@ class World {
   Scenario scenario_;
   Store store_;
   Network network_;
+  Transfers transfers_;
   Epochs epochs_;
   std::vector<std::unique_ptr<TrainerGroup>> trainers_;  // one per pair
   const Plan* plan_ = nullptr;

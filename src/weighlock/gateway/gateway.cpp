@@ -224,6 +224,9 @@ Result<std::unique_ptr<Gateway>> Gateway::make(Loop& loop, GatewaySettings setti
   Result<protocol::State> state =
       read_state(**journal, dialects(), random_hex(4), StartTime{loop.now(), unix_now_ms()});
   if (!state) return std::move(state).error();
+  state->watch_period = settings.watch_period;
+  state->idle_watch_period = settings.idle_watch_period;
+  state->watch_read_timeout = settings.watch_read_timeout;
   std::vector<protocol::Record> first(1);
   first.front().kind = protocol::RecordKind::gateway_started;
   first.front().body["boot"] = state->boot;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/core/result.hpp"
 #include "weighlock/core/time.hpp"
 #include "weighlock/engines/conversation.hpp"
@@ -39,6 +40,9 @@ struct GatewaySettings {
   std::size_t report_bytes_max = limits::kReportBytesMax;       // of an AWEX worker's metadata; tests set smaller ones
   std::size_t reports_bytes_max = limits::kReportsBytesMax;     // ... of all that are being read
   Milliseconds transfer_failure_grace{limits::kTransferGrace};  // tests set a smaller one
+  Milliseconds watch_period{limits::kWatchPeriod};              // tests set smaller ones
+  Milliseconds idle_watch_period{limits::kIdleWatchPeriod};     // likewise
+  Milliseconds watch_read_timeout{limits::kWatchReadTimeout};
   int compat_error_status = 200;
   ServerLimits limits;  // tests set smaller ones
   // For tests; default: log and _exit(70).

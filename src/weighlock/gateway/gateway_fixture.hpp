@@ -67,6 +67,7 @@ class FakeEngine {
   std::atomic<bool> hold_loads{false};                             // answers only after `release`
   std::atomic<bool> hold_reads{false};                             // never answers a read of its state
   std::atomic<bool> refuse_reads{false};
+  std::atomic<bool> silent{false};  // answers nothing
   // Requests of this route wait, without effect, until `let_go`; loop only.
   std::string hold;
   std::string hold_after_load;  // ... and those of this one, once it has loaded
@@ -94,6 +95,7 @@ class FakeEngine {
   }
   void handle(const HttpRequest& request, const Responder& answer) {
     ++requests;
+    if (silent) return unanswered_.push_back(answer);
     if (struck(fate, answer)) return;
     const bool let_in = key.empty() || std::any_of(request.headers.begin(), request.headers.end(), [&](const auto& h) {
                           return h.name == "Authorization" && h.value == "Bearer " + key;

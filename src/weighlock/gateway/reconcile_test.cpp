@@ -99,6 +99,34 @@ TEST_F(GatewayReconcileTest, a_gateway_that_starts_reads_its_workers_before_it_b
   EXPECT_EQ(engines[1]->loads, 1);
 }
 
+TEST_F(GatewayReconcileTest, a_silent_engine_is_told_to_the_fence_hook_once_and_serves_again_when_it_answers) {
+  using namespace std::chrono_literals;
+  const std::string program = directory.path("hook");
+  const std::string told = directory.path("told");
+  write_file(program, "#!/bin/sh\nprintf '%s|' \"$1\" \"$2\" \"$3\" >> '" + told + "'\n");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  settings.fence = program;
+  settings.watch_period = 20ms;
+  settings.idle_watch_period = 100ms;
+  settings.watch_read_timeout = 500ms;
+  serve_v7();
+  EXPECT_FALSE(std::filesystem::exists(told));
+  engines[1]->silent = true;
+  const std::string expected = engines[1]->url() + "|actor|unreachable|";
+  until("the hook to be run",
+        [&] { return std::filesystem::exists(told) && read_file(told).size() >= expected.size(); });
+  const json::value view = worker_view(index_of(engines[1]->url()));
+  EXPECT_EQ(view.at("state").as_string(), "quarantined");
+  EXPECT_EQ(view.at("cause").at("code").as_string(), "unreachable");
+  const int asked = engines[1]->requests;
+  until("more looks at it", [&] { return engines[1]->requests > asked + 2; });
+  EXPECT_EQ(read_file(told), expected) << "once, and nobody else";
+  engines[1]->silent = false;
+  until("the engine to serve", [&] { return serves_v7(1); });
+  EXPECT_EQ(engines[1]->loads, 1) << "it was only out of reach";
+  EXPECT_FALSE(engines[1]->paused);
+}
+
 TEST_F(GatewayReconcileTest, a_pair_without_a_lease_is_watched_and_not_touched) {
   start();
   json::object wanted = body();

@@ -304,13 +304,17 @@ void pair_is_idle(Context& context, const std::string& name) {
   }
   if (pair.reconnect) {
     const ConnectPair event = *pair.reconnect;
-    if (event.spec.awex && context.state().stopping) return;
+    if (event.spec.awex && context.state().stopping) {
+      pair.reconnect.reset();
+      return reply(context, event.token, error_of(ErrorCode::shutting_down, "the gateway is shutting down"));
+    }
     if (event.spec.awex) return begin_group_connect(context, event);
     apply_spec(context, event);
     context.state().pairs[name].reconnect.reset();
   }
   if (!apply_changes(context, name)) return;
-  if (!pair.active.empty() || pair.queue.empty() || context.state().stopping) return;
+  if (!pair.active.empty() || context.state().stopping) return;
+  if (pair.queue.empty()) return collect_unleased(context, name);
   const UpdateId next = pair.queue.front();
   pair.queue.pop_front();
   pair.active = next;
@@ -379,6 +383,7 @@ void on_shutdown(Context& context) {
   std::vector<std::string> names;
   for (const auto& [name, pair] : state.pairs) names.push_back(name);
   const Error error{ErrorCode::shutting_down, "the gateway is shutting down", nullptr};
+  refuse_connects(context, error);
   for (const std::string& name : names) {
     Pair& pair = state.pairs.at(name);
     abort_queue(context, pair, error);

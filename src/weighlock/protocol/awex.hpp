@@ -28,7 +28,11 @@ void on_group_built(Context& context, const GroupBuilt& event);
 void drop_group(Context& context, const std::string& pair, std::string_view why);
 void prepare_transfer(Context& context, Update& update);
 void transfer_survey_done(Context& context, Update& update);
-// At PAUSING: a worker that came since has no place in the group.
+// Another process answers for the worker than the one that may be in its pair's group.
+void note_replaced_member(Context& context, const Worker& worker, const std::string& before);
+// The gateway stops: whoever waits for a group is told so.
+void refuse_connects(Context& context, const Error& error);
+// At PAUSING: a worker that came since, or whose process did, has no place in the group.
 void leave_out_of_group(Context& context, Update& update, Target& target);
 // Whether each of the group's workers is a target that takes part.
 bool group_is_whole(Context& context, const Update& update);

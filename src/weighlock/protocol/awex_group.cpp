@@ -116,18 +116,19 @@ void connect_built(Context& context, GroupAsk ask, const std::optional<Error>& e
     if (event.token != 0) context.emit(Reply{event.token, std::move(why), {}, {}});
   };
   const auto known = state.pairs.find(name);
-  // Its trainers left the pair's former group, if they were in one.
-  if (known != state.pairs.end()) known->second.reconnect.reset();
   std::optional<Error> refused = error;
   if (!refused && state.stopping) refused = Error{ErrorCode::shutting_down, "the gateway is shutting down", nullptr};
   if (!refused) refused = refuse_spec(context, event.spec);
   if (refused) {
     if (!error) drop(context, name, ask.awex, ask.group, "its pair could not be connected");
+    // Its trainers left the pair's former group, if they were in one.
     drop_group(context, name, "its trainers were asked to join another");
+    if (known != state.pairs.end()) known->second.reconnect.reset();
     fail(std::move(*refused));
   } else {
     drop_group(context, name, "the pair was connected again");
-    apply_spec(context, event);
+    apply_spec(context, event);  // whoever is on its list no more leaves by it
+    state.pairs.at(name).reconnect.reset();
     note_built(context, name, std::move(ask.group), "");
   }
   pair_is_idle(context, name);
@@ -154,7 +155,7 @@ std::optional<Error> refuse_awex(Context& context, const PairSpec& spec) {
                              spec.name),
                  nullptr};
   for (const auto& [id, ask] : context.state().group_asks) {
-    if (!ask.connect || ask.connect->spec.name == spec.name) continue;
+    if (spec.lora || !ask.connect || ask.connect->spec.name == spec.name) continue;  // adapters are beside a model
     for (const WorkerSpec& worker : spec.workers) {
       const auto& taken = ask.group.workers;
       if (std::find(taken.begin(), taken.end(), worker.url) == taken.end()) continue;
@@ -180,6 +181,23 @@ void begin_group_connect(Context& context, const ConnectPair& event) {
   ask.group.trainers = event.spec.trainer_urls;
   for (const WorkerSpec& worker : event.spec.workers) ask.group.workers.push_back(worker.url);
   build(context, event.spec.name, *event.spec.awex, std::move(ask));
+}
+
+void note_replaced_member(Context& context, const Worker& worker, const std::string& before) {
+  const auto pair = context.state().pairs.find(worker.pair);
+  if (pair == context.state().pairs.end() || !pair->second.group) return;
+  const auto known = pair->second.group->incarnations.try_emplace(worker.url, before).first;
+  if (known->second.empty()) known->second = before;
+}
+
+void refuse_connects(Context& context, const Error& error) {
+  for (auto& [id, ask] : context.state().group_asks) {
+    if (!ask.connect) continue;
+    if (ask.connect->token != 0) context.emit(Reply{ask.connect->token, error, {}, {}});
+    const auto pair = context.state().pairs.find(ask.connect->spec.name);
+    if (pair != context.state().pairs.end()) pair->second.reconnect.reset();
+    ask.connect.reset();
+  }
 }
 
 void abandon_connect(Context& context, const std::string& pair) {
@@ -254,9 +272,15 @@ void leave_out_of_group(Context& context, Update& update, Target& target) {
   const auto& group = context.pair_of(update).group;
   if (!group) return;
   const auto& in = group->workers;
-  if (std::find(in.begin(), in.end(), target.worker) != in.end()) return;
+  const auto joined = group->incarnations.find(target.worker);
+  const bool is_member = std::find(in.begin(), in.end(), target.worker) != in.end();
+  const bool is_same = joined == group->incarnations.end() || joined->second.empty() ||
+                       joined->second == context.worker_of(target).incarnation;
+  if (is_member && is_same) return;
   target.included = false;
-  target.cause = context.cause(CauseCode::unreachable, "it came back after the transfer group was built");
+  target.cause =
+      context.cause(CauseCode::unreachable, is_member ? "a new process answers, which is not in the transfer group"
+                                                      : "it came back after the transfer group was built");
 }
 
 bool group_is_whole(Context& context, const Update& update) {

@@ -27,6 +27,7 @@ bool trusts_answers(const Update& update) {
 }
 
 bool may_read_briefly(const Update& update, const Target& target, const Worker& worker) {
+  if (update.transfer && update.state < UpdateState::loading) return false;  // the group is of processes, not of URLs
   return trusts_answers(update) && !target.read_whole && !worker.labels.empty();
 }
 

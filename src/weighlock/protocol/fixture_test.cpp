@@ -158,6 +158,7 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
     case OperationKind::load_adapter:
       if (e.adapters.contains(call.operation.adapter))
         return failed(OutcomeKind::untouched, "already loaded", ErrorCode::adapter_exists);
+      if (e.adapter_places > 0 && e.adapters.size() >= e.adapter_places) e.adapters.erase(e.adapters.begin());
       e.adapters[call.operation.adapter] = call.operation.directory;
       break;
     case OperationKind::unload_adapter:

@@ -30,6 +30,7 @@ struct FakeWorker {
   std::string loaded = "/models/start";
   bool paused = false;
   std::map<std::string, std::string> adapters;  // name -> directory
+  std::size_t adapter_places = 0;               // so many stay loaded: the lowest names go; 0: all
   std::optional<std::int64_t> rank_max;
   std::vector<std::string> adapter_calls;  // "load policy-v1", in order
   std::vector<OperationKind> operations;

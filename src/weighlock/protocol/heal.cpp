@@ -213,6 +213,7 @@ void start_heal(Context& context, Update& update, Target& target, VersionRef goa
   Worker& worker = context.worker_of(target);
   target.goal = std::move(goal);
   target.tries = 0;
+  context.cancel_timer(update, target.worker);  // of a repetition that isn't needed any more
   context.set_worker(worker, WorkerState::healing, worker.cause);
   send_read(context, update, target);
 }

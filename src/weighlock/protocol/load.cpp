@@ -340,18 +340,8 @@ void transfer_succeeded(Context& context, Update& update) {
     target.load_took = context.now() - target.load_started;
     Worker& worker = context.worker_of(target);
     context.set_worker(worker, WorkerState::loaded, worker.cause);
-    if (!trusts_answers(update))
-      context.call(update, target, Step::labelling_version, label_operation(update.version.label));
-  }
-  if (!trusts_answers(update)) return;
-  const UpdateId id = update.id;
-  std::vector<std::string> loaded;
-  for (const auto& [url, target] : update.targets) {
-    if (target.step == Step::answered) loaded.push_back(url);
-  }
-  for (const std::string& url : loaded) {
-    Update* left = context.find_update(id);
-    if (left && left->targets.contains(url)) after_label(context, *left, left->targets.at(url));
+    // No collective writes one, so it is due also where answers are believed.
+    context.call(update, target, Step::labelling_version, label_operation(update.version.label));
   }
 }
 

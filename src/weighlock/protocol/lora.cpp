@@ -38,11 +38,6 @@ void route(Context& context, Update& update, Target& target, OperationKind kind,
   }
 }
 
-// An unload that was given up may take effect later; a load too.
-void note_doubt(WorkerAdapters& known, const std::string& name) {
-  known.names[name].certain = false;
-}
-
 }  // namespace
 
 bool is_lora(Context& context, const Update& update) {
@@ -66,6 +61,8 @@ void call_adapter(Context& context, Update& update, Target& target, Step step, O
   target.call = id;
   ++update.waiting;
   state.adapter_calls[id] = AdapterCall{update.pair, target.worker, update.id, operation.kind, operation.adapter};
+  if (operation.kind == OperationKind::unload_adapter)
+    note_unloading(context, context.pair_of(update), adapters_of(context, update, target), operation.adapter);
   if (changes_something(operation.kind)) {
     WEIGHLOCK_CHECK(worker.locked_by == update.id, "an engine's adapters are changed under its lock");
     json::object body{{"operation", std::string(name(operation.kind))},
@@ -88,8 +85,12 @@ void give_up_adapter_call(Context& context, Target& target) {
   target.call.reset();
   if (Update* update = context.find_update(call.update)) --update->waiting;
   const auto pair = context.state().pairs.find(call.pair);
-  if (pair != context.state().pairs.end() && changes_something(call.kind))
-    note_doubt(pair->second.adapters[call.worker], call.adapter);
+  if (pair == context.state().pairs.end() || !changes_something(call.kind)) return;
+  KnownAdapter& known = pair->second.adapters[call.worker].names[call.adapter];
+  known.certain = false;
+  // A load that comes late brings what it was to bring; after an unload the name is gone, whatever is listed until
+  // then. The name of an attempt that is being undone is that attempt's own.
+  if (call.kind == OperationKind::unload_adapter && target.step != Step::adapter_undoing) known.attempt = 0;
 }
 
 bool on_adapter_call_ended(Context& context, const CallEnded& event) {
@@ -117,19 +118,55 @@ bool on_adapter_call_ended(Context& context, const CallEnded& event) {
   return true;
 }
 
+bool is_of_new_process(const WorkerAdapters& known, const StateReading& reading) {
+  return !known.incarnation.empty() && !reading.incarnation.empty() && reading.incarnation != known.incarnation;
+}
+
 bool observe_adapters(Context& context, WorkerAdapters& known, const StateReading& reading) {
-  const bool is_new =
-      !known.incarnation.empty() && !reading.incarnation.empty() && reading.incarnation != known.incarnation;
+  const bool is_new = is_of_new_process(known, reading);
   if (!reading.incarnation.empty()) known.incarnation = reading.incarnation;
   known.model_path = reading.model_path;
   known.rank_max = reading.adapter_rank_max;
   if (!is_new) return false;
-  known.names.clear();
+  // What has no known end may have reached this process. Whatever it brought, its directory may be read again.
+  std::erase_if(known.names, [](const auto& entry) { return entry.second.certain; });
+  for (auto& [name, adapter] : known.names) adapter.attempt = 0;
   known.to_retire.clear();
   known.version.reset();
   known.missing.clear();
+  known.lacking.clear();
   known.cause = context.cause(CauseCode::restarted, "a new process answers; it holds none of the adapters");
   return true;
+}
+
+void note_listed(Context& context, const Pair& pair, WorkerAdapters& known,
+                 const std::map<std::string, std::string>& listed) {
+  for (auto& [name, adapter] : known.names) {
+    if (!adapter.certain || listed.contains(name)) continue;
+    adapter.certain = false;
+    note_unserved(known, *pair.spec.lora, name,
+                  context.cause(CauseCode::adapter_failed, name + " is not listed any more"));
+  }
+}
+
+void note_unserved(WorkerAdapters& known, const LoraSpec& lora, const std::string& name, Cause why) {
+  known.lacking.erase(name);
+  if (!known.version || adapter_name(lora, known.version->version) != name) return;
+  known.version.reset();
+  known.cause = std::move(why);
+}
+
+void note_unloading(Context& context, const Pair& pair, WorkerAdapters& known, const std::string& name) {
+  note_unserved(known, *pair.spec.lora, name, context.cause(CauseCode::adapter_failed, unloaded_text(name)));
+}
+
+std::string unloaded_text(const std::string& name) {
+  return name + " was unloaded, and not loaded again yet";
+}
+
+bool holds(const WorkerAdapters& known, const AdapterVersion& version) {
+  const auto it = known.names.find(version.name);
+  return it != known.names.end() && it->second.attempt == version.attempt && it->second.certain;
 }
 
 bool may_read(const Pair& pair, const std::string& directory) {

@@ -12,6 +12,7 @@
 // A LoRA update never pauses a worker and never changes its registry entry.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,10 +30,21 @@ void call_adapter(Context& context, Update& update, Target& target, Step step, O
 void give_up_adapter_call(Context& context, Target& target);
 // True if the call was about adapters.
 bool on_adapter_call_ended(Context& context, const CallEnded& event);
+bool is_of_new_process(const WorkerAdapters& known, const StateReading& reading);
 // A list of the engine's adapters: what it says of what was known. True: another incarnation than the one known.
 bool observe_adapters(Context& context, WorkerAdapters& known, const StateReading& reading);
 // Whether an engine may read this directory again: a name from it is loaded there, or may be.
 bool may_read(const Pair& pair, const std::string& directory);
+// What the engine lists: a name that it had and dropped by itself isn't served there any more.
+void note_listed(Context& context, const Pair& pair, WorkerAdapters& known,
+                 const std::map<std::string, std::string>& listed);
+// The name isn't served there any more, or may go at any time. If it was the committed version's, the worker lacks
+// that.
+void note_unserved(WorkerAdapters& known, const LoraSpec& lora, const std::string& name, Cause why);
+void note_unloading(Context& context, const Pair& pair, WorkerAdapters& known, const std::string& name);
+std::string unloaded_text(const std::string& name);
+// Whether the worker has this version of the window, by what it answered.
+bool holds(const WorkerAdapters& known, const AdapterVersion& version);
 // The answer of an unload: the name is not there any more.
 bool says_gone(const Outcome& outcome);
 
@@ -40,7 +52,11 @@ bool says_gone(const Outcome& outcome);
 std::optional<Error> refuse_lora(Context& context, const PairSpec& spec);
 // The pair's own entries follow the spec's list; workers that nobody uses any more leave the registry.
 void apply_lora_spec(Context& context, Pair& pair, const PairSpec& before);
+// What a worker that leaves may still read can't be watched any more, so its directories stay.
+void leave_directories(Pair& pair, const WorkerAdapters& known);
 void remove_lora(Context& context, Pair& pair);
+// It is looked at from when one of its LoRA pairs has something to serve there, if it wasn't before.
+void watch_for_adapters(Context& context, Worker& worker);
 // Whether a LoRA pair uses this worker.
 bool is_shared(const State& state, const std::string& worker);
 
@@ -73,6 +89,11 @@ void on_adapter_restore_timer(Context& context, Update& update);
 // lora_join.cpp
 // The worker serves and was read a moment ago: what it lacks of its LoRA pairs' adapters is loaded, one pair at a time.
 void begin_adapter_join(Context& context, Worker& worker);
+// At the end of an update or a join: what the worker could not get is told, and left to the pair's next update.
+void note_lacking(const Pair& pair, WorkerAdapters& known, const Target& target, const std::string& wanted);
+// One that only LoRA pairs use doesn't answer: it is told to the fence hook once, and serves no adapter until it
+// answers.
+void fence_silent(Context& context, const Worker& worker, const Cause& cause);
 // Its one target may have a verdict: then it ends.
 void adapter_join_judged(Context& context, Update& join);
 
@@ -84,6 +105,8 @@ bool is_in_window(const Pair& pair, const std::string& directory);
 // Whether the update's directory may have held other bytes: its name then proves nothing.
 bool may_be_reused(const Update& update);
 void add_to_window(Pair& pair, const Update& update);
+// It was deleted: should the pair keep more versions than before, this one can't be loaded again.
+void forget_in_window(Pair& pair, const std::string& directory);
 void plan_retirement(Pair& pair, std::int64_t version);
 void start_retirements(Context& context);
 // Ends an unload that runs on this worker: an update comes first.

@@ -57,7 +57,7 @@ void adapters_committed(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
     target.step = Step::done;
     WorkerAdapters& known = adapters_of(context, update, target);
-    known.missing = target.adapter->missing;
+    note_lacking(pair, known, target, new_name(context, update));
     if (target.verdict == Verdict::verified) {
       known.version = update.version;
       known.cause.reset();
@@ -66,7 +66,7 @@ void adapters_committed(Context& context, Update& update) {
       everyone = false;
       known.cause = target.cause;
     }
-    if (Worker& worker = context.worker_of(target); worker.pair.empty()) begin_watch(context, worker);
+    watch_for_adapters(context, context.worker_of(target));
   }
   plan_retirement(pair, update.version.version);
   end_update(context, update, everyone ? UpdateState::succeeded : UpdateState::degraded, std::nullopt);

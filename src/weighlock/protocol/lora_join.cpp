@@ -9,25 +9,36 @@
 #include <utility>
 
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
 namespace {
 
-// It does not serve what is committed, and nothing says that it can't.
+bool is_of_another(const WorkerAdapters& known, const Worker& worker) {
+  return !known.incarnation.empty() && !worker.incarnation.empty() && known.incarnation != worker.incarnation;
+}
+
+bool serves_committed(const Pair& pair, const WorkerAdapters& known) {
+  return known.version && known.version->same_version(*pair.committed);
+}
+
+// It does not serve what is committed, or all of the window, and nothing says that it can't.
 bool lacks_adapters(const Pair& pair, const WorkerAdapters& known, const Worker& worker) {
-  const bool is_new =
-      !known.incarnation.empty() && !worker.incarnation.empty() && known.incarnation != worker.incarnation;
-  if (is_new) return true;
-  if (known.version && known.version->same_version(*pair.committed)) return false;
-  if (!known.cause) return true;
-  const CauseCode why = known.cause->code;
-  return why == CauseCode::restarted || why == CauseCode::unreachable || why == CauseCode::outstanding;
+  if (is_of_another(known, worker)) return true;
+  const std::string& newest = pair.window.back().name;
+  if (!serves_committed(pair, known) && !known.lacking.contains(newest)) return true;
+  const std::vector<AdapterVersion> older = older_of_window(pair, newest);
+  return std::any_of(older.begin(), older.end(), [&](const AdapterVersion& version) {
+    return !holds(known, version) && !known.lacking.contains(version.name);
+  });
 }
 
 bool may_join_now(Context& context, const Pair& pair, const Worker& worker) {
   if (!pair.spec.lora || !pair.committed || pair.window.empty() || is_dormant(pair, context.now())) return false;
-  if (context.state().stopping || !pair.removing.empty() || pair.reconnect || !pair.changes.empty()) return false;
+  if (is_superseded(pair) || context.state().stopping || !pair.removing.empty() || pair.reconnect ||
+      !pair.changes.empty())
+    return false;
   if (!pair.active.empty() || !pair.queue.empty() || !pair.joins.empty()) return false;
   return worker.state == WorkerState::ready && worker.dialect && worker.locked_by.empty() && worker.earlier.empty();
 }
@@ -64,8 +75,34 @@ void begin(Context& context, Pair& pair, Worker& worker) {
 void begin_adapter_join(Context& context, Worker& worker) {
   for (auto& [name, pair] : context.state().pairs) {
     const auto known = pair.adapters.find(worker.url);
-    if (known == pair.adapters.end() || !may_join_now(context, pair, worker)) continue;
+    if (known == pair.adapters.end()) continue;
+    const bool was_silent = known->second.cause && known->second.cause->code == CauseCode::unreachable;
+    if (was_silent && pair.committed && serves_committed(pair, known->second) && !is_of_another(known->second, worker))
+      known->second.cause.reset();
+    if (!may_join_now(context, pair, worker)) continue;
     if (lacks_adapters(pair, known->second, worker)) return begin(context, pair, worker);  // another one: the next look
+  }
+}
+
+void note_lacking(const Pair& pair, WorkerAdapters& known, const Target& target, const std::string& wanted) {
+  known.missing = target.adapter->missing;
+  known.lacking = target.adapter->given_up;
+  const CauseCode why = target.cause ? target.cause->code : CauseCode::restarted;
+  const bool refused = why == CauseCode::adapter_failed || why == CauseCode::credentials;
+  if (target.verdict == Verdict::verified || !refused) return;
+  known.lacking.insert(wanted);
+  for (const AdapterVersion& version : older_of_window(pair, wanted)) {
+    if (!holds(known, version)) known.lacking.insert(version.name);
+  }
+}
+
+void fence_silent(Context& context, const Worker& worker, const Cause& cause) {
+  bool told = false;
+  for (auto& [name, pair] : context.state().pairs) {
+    const auto known = pair.adapters.find(worker.url);
+    if (known == pair.adapters.end() || is_superseded(pair)) continue;
+    known->second.cause = cause;
+    if (!std::exchange(told, true)) context.emit(Fence{worker.url, name, cause});
   }
 }
 
@@ -74,7 +111,7 @@ void adapter_join_judged(Context& context, Update& join) {
   for (auto& [url, target] : join.targets) {
     if (target.step != Step::judged) return;
     WorkerAdapters& known = adapters_of(context, join, target);
-    known.missing = target.adapter->missing;
+    note_lacking(context.pair_of(join), known, target, new_name(context, join));
     served = target.verdict == Verdict::verified;
     if (served) {
       known.version = join.version;

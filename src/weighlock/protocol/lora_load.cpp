@@ -47,9 +47,7 @@ Work work_on(Context& context, Update& update, Target& target) {
 
 // By answers, and by the list where there is a fresh one.
 bool serves(const Work& work, const AdapterVersion& version) {
-  const auto it = work.known.names.find(version.name);
-  if (it == work.known.names.end() || it->second.attempt != version.attempt || !it->second.certain) return false;
-  return !work.progress.fresh || work.progress.listed.contains(version.name);
+  return holds(work.known, version) && (!work.progress.fresh || work.progress.listed.contains(version.name));
 }
 
 // What the list proves of a name that we may have loaded.
@@ -184,6 +182,7 @@ void on_unloaded(Work& work, const Outcome& outcome) {
     if (work.progress.doubtful && !work.progress.again) return send_unload(work, name, true);
     work.known.names.erase(name);
     work.progress.listed.erase(name);
+    work.progress.seen.erase(name);
     return next_step(work);
   }
   KnownAdapter& entry = work.known.names[name];
@@ -229,6 +228,7 @@ void on_loaded(Work& work, const Outcome& outcome) {
   const bool refused = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
   if (outcome.ok() || (refused && outcome.code == ErrorCode::adapter_exists && work.progress.repeated)) {
     work.known.names[name].certain = true;
+    work.progress.seen.insert(name);
     if (name == work.wanted.name) work.target.verdict = Verdict::loaded;
     if (name == work.wanted.name) work.target.load_took = work.context.now() - work.target.load_started;
     return next_step(work);
@@ -242,17 +242,44 @@ void on_loaded(Work& work, const Outcome& outcome) {
   fail(work, name, Verdict::unknown, CauseCode::adapter_failed, fmt::format("load of {}: {}", name, outcome.text));
 }
 
+// An engine that has fewer places than the window has versions drops one for each that it loads. What it dropped in
+// this update isn't loaded again: that would drop another.
+void give_up_dropped(Work& work) {
+  if (work.progress.loads.empty()) return;
+  for (const AdapterVersion& version : older_of_window(work.pair, work.wanted.name)) {
+    const bool dropped = work.progress.seen.contains(version.name) && !work.progress.listed.contains(version.name);
+    if (!dropped || !work.progress.given_up.insert(version.name).second) continue;
+    work.progress.missing.push_back(fmt::format(
+        "{}: the engine dropped it when another was loaded; it keeps fewer adapters than the window (SGLang: "
+        "--max-loaded-loras)",
+        version.name));
+  }
+}
+
 void on_listed(Work& work, const Outcome& outcome) {
   Target& target = work.target;
   if (outcome.ok() && outcome.reading) {
     target.tries = 0;
+    // Answers since the last list may have been another process's.
+    for (const auto& [name, sent] : work.progress.loads) {
+      if (const auto it = work.known.names.find(name); it != work.known.names.end() && sent > 0)
+        it->second.certain = it->second.certain && !is_of_new_process(work.known, *outcome.reading);
+    }
     const bool is_new = observe_adapters(work.context, work.known, *outcome.reading);
     target.incarnation = work.known.incarnation;
+    Worker& worker = work.context.worker_of(target);
+    if (worker.pair.empty()) worker.incarnation = work.known.incarnation;  // what its own looks read seldom
     work.progress.listed.clear();
     work.progress.tells = outcome.reading->adapters.has_value();
     for (const LoadedAdapter& one : outcome.reading->adapters.value_or(std::vector<LoadedAdapter>{}))
       work.progress.listed[one.name] = one.directory;
     work.progress.fresh = work.progress.tells;
+    if (is_new) work.progress.seen.clear();
+    if (work.progress.tells) {
+      note_listed(work.context, work.pair, work.known, work.progress.listed);
+      give_up_dropped(work);
+      for (const auto& [name, directory] : work.progress.listed) work.progress.seen.insert(name);
+    }
     if (is_new && ++work.progress.restarts > kRestartsMax) {
       judge_adapter(work.context, target, Verdict::unknown, CauseCode::restarted, "list: a new process answers again");
       return decide_loading(work.context, work.update);

@@ -6,6 +6,7 @@
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
+#include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -14,15 +15,11 @@ bool lists(const PairSpec& spec, const std::string& url) {
   return std::any_of(spec.workers.begin(), spec.workers.end(), [&](const WorkerSpec& w) { return w.url == url; });
 }
 
-// What this worker may still know can't be watched any more, so its directories stay.
 void let_go(Context& context, Pair& pair, const std::string& url) {
   preempt_retirement(context, url);
   const auto it = pair.adapters.find(url);
   if (it == pair.adapters.end()) return;
-  std::erase_if(pair.stored, [&](const StoredVersion& stored) {
-    return std::any_of(it->second.names.begin(), it->second.names.end(),
-                       [&](const auto& e) { return e.second.directory == stored.version.directory; });
-  });
+  leave_directories(pair, it->second);
   pair.adapters.erase(it);
   const auto worker = context.state().workers.find(url);
   if (worker != context.state().workers.end() && worker->second.pair.empty() && !is_shared(context.state(), url))
@@ -56,9 +53,24 @@ std::optional<Error> refuse_lora(Context& context, const PairSpec& spec) {
   return std::nullopt;
 }
 
+void leave_directories(Pair& pair, const WorkerAdapters& known) {
+  std::erase_if(pair.stored, [&](const StoredVersion& stored) {
+    return std::any_of(known.names.begin(), known.names.end(),
+                       [&](const auto& e) { return e.second.directory == stored.version.directory; });
+  });
+}
+
 bool is_shared(const State& state, const std::string& worker) {
   return std::any_of(state.pairs.begin(), state.pairs.end(),
                      [&](const auto& e) { return e.second.adapters.contains(worker); });
+}
+
+void watch_for_adapters(Context& context, Worker& worker) {
+  const auto& pairs = context.state().pairs;
+  const bool serves = std::any_of(pairs.begin(), pairs.end(), [&](const auto& entry) {
+    return entry.second.committed && entry.second.adapters.contains(worker.url);
+  });
+  if (serves && !worker.watch.timer && !worker.watch.call) begin_watch(context, worker);
 }
 
 void apply_lora_spec(Context& context, Pair& pair, const PairSpec& before) {
@@ -74,6 +86,7 @@ void apply_lora_spec(Context& context, Pair& pair, const PairSpec& before) {
     worker.url = spec.url;
     if (spec.dialect) worker.dialect = spec.dialect;
     pair.adapters[spec.url];
+    watch_for_adapters(context, worker);
   }
 }
 

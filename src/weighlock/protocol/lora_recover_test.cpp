@@ -134,6 +134,26 @@ TEST(LoraRecovery, name_that_was_being_loaded_is_unloaded_again) {
   }
 }
 
+// Nobody looks at it any more, and it may read its adapter again.
+TEST(LoraRecovery, directories_of_a_worker_that_left_stay_whoever_reads_that_it_did) {
+  LoraWorld world;
+  world.connect_lora(2, 1);
+  world.policy.keep_versions = 1;
+  ConnectPair again{2, world.lora().spec, false};
+  again.spec.policy = world.policy;
+  world.post(again);
+  world.request_lora(1);
+  world.post(ChangeWorker{7, "lora", WorkerChange::remove, WorkerSpec{LoraWorld::url(1), std::nullopt}, ""});
+  world.die_at_record(RecordKind::update_ended, "", true);
+  world.request_lora(2);
+  ASSERT_TRUE(world.dead());
+  world.discards.clear();
+  world.start_again();
+  for (const std::int64_t version : {3, 4, 5}) world.request_lora(version);
+  EXPECT_FALSE(world.discards.empty());
+  for (const Discard& discard : world.discards) EXPECT_NE(discard.directory, "/shared/v1.a1");
+}
+
 TEST(LoraRecovery, committed_adapter_is_committed_whoever_reads_its_record) {
   LoraWorld world;
   world.connect_lora(2, 2);

@@ -20,9 +20,10 @@ namespace weighlock::protocol {
 // One name in one engine.
 struct KnownAdapter {
   std::int64_t version = 0;
-  std::int64_t attempt = 0;  // whose bytes it holds; 0 = not known
-  std::string directory;     // an engine may read it again at any time, so it outlives the name
-  bool certain = false;      // false: a load or an unload of it has no known end
+  std::int64_t attempt =
+      0;                  // whose bytes it holds; 0 = not known, or it may go at any time: unloaded before it is used
+  std::string directory;  // an engine may read it again at any time, so it outlives the name
+  bool certain = false;   // false: a load or an unload of it has no known end
   bool committed = false;
 };
 
@@ -36,6 +37,7 @@ struct WorkerAdapters {
   std::optional<VersionRef> version;          // the newest committed version that it serves
   std::optional<Cause> cause;                 // why it doesn't serve the committed one
   std::vector<std::string> missing;           // older names of the window that it could not get, each with the reason
+  std::set<std::string> lacking;  // names of the window that it could not get: left to the pair's next update
 
   // Unloading what has left the window: after an update, outside of its time (lora_window.cpp).
   std::deque<std::string> to_retire;
@@ -75,6 +77,7 @@ struct AdapterProgress {
   std::map<std::string, int> unloads;
   Instant repairs_end;             // of the time that older names of the window may take
   std::set<std::string> given_up;  // older names of the window
+  std::set<std::string> seen;      // listed or loaded in this update, and not unloaded since
   std::vector<std::string> missing;
   int restarts = 0;
 };

@@ -119,11 +119,15 @@ void on_adapter_survey_call(Context& context, Update& update, Target& target, Op
     observe_adapters(context, known, *outcome.reading);
     target.reached = true;
     target.incarnation = known.incarnation;
+    Worker& worker = context.worker_of(target);
+    if (worker.pair.empty()) worker.incarnation = known.incarnation;  // what its own looks read seldom
     AdapterProgress& progress = *target.adapter;
     progress.tells = outcome.reading->adapters.has_value();
     progress.fresh = progress.tells;
     for (const LoadedAdapter& one : outcome.reading->adapters.value_or(std::vector<LoadedAdapter>{}))
       progress.listed[one.name] = one.directory;
+    if (progress.tells) note_listed(context, context.pair_of(update), known, progress.listed);
+    for (const auto& [name, directory] : progress.listed) progress.seen.insert(name);
   } else {
     const bool refused_key = outcome.code == ErrorCode::permission_denied;
     target.cause =
@@ -139,8 +143,7 @@ void adapter_survey_done(Context& context, Update& update) {
   std::string reasons;
   for (auto& [url, target] : update.targets) {
     target.tries = 0;
-    target.included = target.reached || in_other_hands(update, context.worker_of(target));
-    if (target.included) target.cause.reset();
+    target.included = target.reached || !target.cause;  // without a reason: another pair's update had it
     anyone = anyone || target.included;
     if (!target.included) reasons += fmt::format("; worker {}: {}", url, target.cause->message);
   }

@@ -6,6 +6,7 @@
 #include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/ownership.hpp"
+#include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -25,13 +26,19 @@ void end_round(WorkerAdapters& known) {
   known.retire_call.reset();
 }
 
+// The unload may take effect later: whatever is listed until then, the name is unloaded before it is used again.
+void doubt(WorkerAdapters& known, const std::string& name) {
+  known.names[name].certain = false;
+  known.names[name].attempt = 0;
+}
+
 void stop_call(Context& context, WorkerAdapters& known) {
   const auto node = context.state().adapter_calls.extract(*known.retire_call);
   context.state().retire_timers.erase(known.retire_timer);
   context.emit(CancelTimer{known.retire_timer});
   context.emit(Cancel{*known.retire_call});
   known.retire_call.reset();
-  known.names[node.mapped().adapter].certain = false;  // it may go later
+  doubt(known, node.mapped().adapter);
 }
 
 void send(Context& context, Pair& pair, const std::string& url, WorkerAdapters& known, bool again) {
@@ -41,6 +48,7 @@ void send(Context& context, Pair& pair, const std::string& url, WorkerAdapters& 
   known.retire_call = id;
   known.retire_again = again;
   known.retire_timer = state.next_id++;
+  note_unloading(context, pair, known, name);
   const UpdateId update = pair.history.empty() ? UpdateId() : pair.history.back();
   state.adapter_calls[id] = AdapterCall{pair.spec.name, url, update, OperationKind::unload_adapter, name};
   state.retire_timers[known.retire_timer] = {pair.spec.name, url};
@@ -54,6 +62,12 @@ void send(Context& context, Pair& pair, const std::string& url, WorkerAdapters& 
   operation.adapter = name;
   context.emit(StartTimer{known.retire_timer, limits::kAdapterUnloadTimeout});
   context.emit(Call{id, url, state.workers.at(url).dialect, std::move(operation), update});
+}
+
+// What is planned still: the pair may keep more than when that was decided.
+bool has_to_retire(const Pair& pair, WorkerAdapters& known) {
+  std::erase_if(known.to_retire, [&](const std::string& name) { return in_window(pair, name); });
+  return !known.to_retire.empty();
 }
 
 // An unload waits for the requests that use the adapter, and blocks loads meanwhile: never on a worker that is held
@@ -100,6 +114,10 @@ void add_to_window(Pair& pair, const Update& update) {
   }
 }
 
+void forget_in_window(Pair& pair, const std::string& directory) {
+  std::erase_if(pair.window, [&](const AdapterVersion& version) { return version.version.directory == directory; });
+}
+
 void plan_retirement(Pair& pair, std::int64_t version) {
   const LoraSpec& lora = *pair.spec.lora;
   for (auto& [url, known] : pair.adapters) {
@@ -125,7 +143,7 @@ void start_retirements(Context& context) {
   for (auto& [name, pair] : context.state().pairs) {
     if (is_superseded(pair)) continue;
     for (auto& [url, known] : pair.adapters) {
-      if (known.to_retire.empty() || known.retire_call || !may_retire(context.state(), url)) continue;
+      if (known.retire_call || !has_to_retire(pair, known) || !may_retire(context.state(), url)) continue;
       send(context, pair, url, known, false);
     }
   }
@@ -148,14 +166,17 @@ void on_retired(Context& context, Pair& pair, const AdapterCall& call, const Out
   if (says_gone(outcome)) {
     const bool doubtful = it != known.names.end() && !it->second.certain && !known.retire_again;
     if (doubtful && may_retire(context.state(), call.worker)) return send(context, pair, call.worker, known, true);
-    if (!doubtful) known.names.erase(call.adapter);
+    if (!doubtful) {
+      known.names.erase(call.adapter);
+      collect_unleased(context, pair.spec.name);
+    }
   } else {
-    KnownAdapter& entry = known.names[call.adapter];  // tried again after the next update
-    entry.certain = entry.certain && outcome.kind != OutcomeKind::unknown;
+    known.names[call.adapter];  // tried again after the next update
+    if (outcome.kind == OutcomeKind::unknown) doubt(known, call.adapter);
     if (outcome.kind != OutcomeKind::untouched) return end_round(known);  // what comes behind would wait as long
   }
   if (!known.to_retire.empty() && known.to_retire.front() == call.adapter) known.to_retire.pop_front();
-  if (!known.to_retire.empty() && may_retire(context.state(), call.worker) && !context.state().stopping)
+  if (has_to_retire(pair, known) && may_retire(context.state(), call.worker) && !context.state().stopping)
     send(context, pair, call.worker, known, false);
 }
 

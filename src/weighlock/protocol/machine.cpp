@@ -92,6 +92,7 @@ void on_late_answer(Context& context, Worker& worker, CallId call, const Outcome
   if (it == worker.earlier.end()) return;
   record_outcome(context, "", worker, *it, outcome);
   note_late(worker, call, outcome.kind);
+  collect_unleased(context, worker.pair);
 }
 
 void on_call_ended(Context& context, const CallEnded& event) {

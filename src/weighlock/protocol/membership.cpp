@@ -20,13 +20,15 @@ bool is_leaving(const Pair& pair, const Worker& worker) {
 }
 
 // A worker that LoRA pairs still use stays, as one that no full-model pair ever had.
-std::map<std::string, Worker>::iterator forget_worker(State& state, std::map<std::string, Worker>::iterator it) {
+std::map<std::string, Worker>::iterator forget_worker(Context& context, std::map<std::string, Worker>::iterator it) {
+  State& state = context.state();
   if (!is_shared(state, it->first)) return state.workers.erase(it);
   Worker fresh;
   fresh.url = it->first;
   fresh.dialect = it->second.dialect;
   fresh.locked_by = it->second.locked_by;  // an adapter may be on its way
   it->second = std::move(fresh);
+  watch_for_adapters(context, it->second);
   return std::next(it);
 }
 
@@ -51,7 +53,7 @@ void forget_worker(Context& context, const std::string& url) {
   if (it == context.state().workers.end()) return;
   end_watch(context, it->second);
   context.reset_earlier(it->second);
-  forget_worker(context.state(), it);
+  forget_worker(context, it);
 }
 
 std::vector<std::string> release_leaving(Context& context, const std::string& name, const Pair& pair) {
@@ -64,7 +66,7 @@ std::vector<std::string> release_leaving(Context& context, const std::string& na
     } else if (may_be_let_go(pair, worker)) {
       end_watch(context, worker);
       context.reset_earlier(worker);
-      it = forget_worker(context.state(), it);
+      it = forget_worker(context, it);
     } else {
       abandoned.push_back(fmt::format("{}: {}", worker.url, worker.cause ? worker.cause->message : "left as it was"));
       if (worker.state != WorkerState::abandoned) context.set_worker(worker, WorkerState::abandoned, worker.cause);

@@ -144,6 +144,7 @@ bool remove(Context& context, Pair& pair, const ChangeWorker& event) {
   const std::string& name = event.pair;
   if (pair.spec.lora) {
     const PairSpec before = pair.spec;
+    drop_joins(context, pair, "a worker of the pair was removed");
     std::erase_if(pair.spec.workers, [&](const WorkerSpec& spec) { return spec.url == event.worker.url; });
     apply_lora_spec(context, pair, before);
     record_spec(context, pair);

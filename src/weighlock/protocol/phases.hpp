@@ -243,6 +243,8 @@ void note_stored(Pair& pair, const Update& update, bool committed);
 void note_digest(Pair& pair, const VersionRef& version);
 // Deletes what is superseded and leased by nobody (storage.md, "Leases and retention"). The update has ended.
 void release_versions(Context& context, const Update& update);
+// Between updates something ended that may have been the last lease of a superseded version.
+void collect_unleased(Context& context, const std::string& pair);
 void on_collect(Context& context, const CollectVersions& event);
 
 // settle.cpp

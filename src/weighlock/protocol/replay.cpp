@@ -40,9 +40,9 @@ void Replay::take(const Record& record, Instant at) {
     case RecordKind::targets:
       return targets(record, at);
     case RecordKind::intent:
-      return about_adapters(record) ? void() : intent(record);
+      return about_adapters(record, at) ? void() : intent(record);
     case RecordKind::outcome:
-      return about_adapters(record) ? void() : outcome(record, at);
+      return about_adapters(record, at) ? void() : outcome(record, at);
     case RecordKind::verdict:
       return verdicts(record, at);
     case RecordKind::commit:

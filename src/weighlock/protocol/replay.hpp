@@ -61,7 +61,7 @@ class Replay {
   void discard(const Record& record);
 
   // replay_adapters.cpp. True if the record is about a name in an engine.
-  bool about_adapters(const Record& record);
+  bool about_adapters(const Record& record, Instant at);
   void adapters_connected(Pair& pair, const PairSpec& before);
   void adapters_committed(Pair& pair, const Update& update);
   void adapters_ended(Pair& pair, const Update& update);

@@ -37,7 +37,7 @@ KnownAdapter brought(const Pair& pair, const Update* update, const std::string& 
 
 }  // namespace
 
-bool Replay::about_adapters(const Record& record) {
+bool Replay::about_adapters(const Record& record, Instant at) {
   Pair* pair = pair_of(record);
   const json::value body(record.body);
   const std::string adapter(text_of(body, "adapter"));
@@ -51,7 +51,10 @@ bool Replay::about_adapters(const Record& record) {
     if (const auto dialect = dialect_from(text_of(body, "dialect"))) state_.workers[record.worker].dialect = dialect;
     const std::string incarnation(text_of(body, "incarnation"));
     if (!known.incarnation.empty() && incarnation != known.incarnation) {
-      known.names.clear();
+      for (auto& [name, one] : known.names) {  // which process got what was sent before isn't on record
+        one.certain = false;
+        one.attempt = 0;
+      }
       known.version.reset();
     }
     known.incarnation = incarnation;
@@ -61,6 +64,9 @@ bool Replay::about_adapters(const Record& record) {
     } else if (const auto it = known.names.find(adapter); it != known.names.end()) {
       unloads_needed_.emplace(key, it->second.certain ? 1 : 2);
       it->second.certain = false;
+      // Until it is known to have gone it may go at any time. Its own attempt undoes it.
+      if (number_of(body, "attempt") != it->second.attempt) it->second.attempt = 0;
+      note_unserved(known, *pair->spec.lora, adapter, Cause{CauseCode::adapter_failed, unloaded_text(adapter), at});
     }
   } else if (loads) {
     const auto it = known.names.find(adapter);
@@ -84,10 +90,12 @@ void Replay::adapters_connected(Pair& pair, const PairSpec& before) {
     auto node = pair.adapters.extract(spec.url);
     if (node.empty() || renamed) {
       kept[spec.url];
+      if (!node.empty()) leave_directories(pair, node.mapped());
     } else {
       kept.insert(std::move(node));
     }
   }
+  for (const auto& [url, known] : pair.adapters) leave_directories(pair, known);
   pair.adapters = std::move(kept);
   forget_unused_workers();
 }

@@ -3,7 +3,8 @@
 // The newest `keep_versions` of a pair stay, and beside them whatever is leased: what is committed, what workers are
 // healed with, what a worker holds, what a rollback goes to. Directories that were handed over are never ours to
 // delete, and are forgotten instead; those of attempts that failed before their seal went when the attempt ended; a
-// version that was rolled back stays for whoever wants to know why, until the next commit.
+// version that was rolled back stays for whoever wants to know why, until the next commit. Leases end with updates, and
+// between them: with an engine's process, with a call that was in doubt, with an adapter that was unloaded.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -81,6 +82,7 @@ std::vector<StoredVersion> collect(Context& context, const std::string& name, co
                         {{"version", version.version}});
     }
     std::erase_if(pair.stored, [&](const StoredVersion& s) { return s.version.directory == version.directory; });
+    forget_in_window(pair, version.directory);
   }
   return going;
 }
@@ -108,9 +110,9 @@ void note_digest(Pair& pair, const VersionRef& version) {
 }
 
 std::vector<StoredVersion> removable_versions(const State& state, const Pair& pair) {
-  if (load_may_run(state, pair.spec.name)) return {};
   const std::vector<bool> old =
       superseded(pair.stored, static_cast<std::size_t>(std::max(1, pair.spec.policy.keep_versions)));
+  if (std::find(old.begin(), old.end(), true) == old.end() || load_may_run(state, pair.spec.name)) return {};
   std::vector<StoredVersion> out;
   for (std::size_t i = 0; i < pair.stored.size(); ++i) {
     if (old[i] && !is_leased(state, pair, pair.stored[i].version.directory)) out.push_back(pair.stored[i]);
@@ -140,6 +142,12 @@ void release_versions(Context& context, const Update& update) {
   Pair& pair = context.pair_of(update);
   if (update.state >= UpdateState::rolled_back && update.committed == false) note_stored(pair, update, false);
   if (!is_superseded(pair)) collect(context, update.pair, update.id);
+}
+
+void collect_unleased(Context& context, const std::string& pair) {
+  const auto it = context.state().pairs.find(pair);
+  if (it == context.state().pairs.end() || !it->second.active.empty() || is_superseded(it->second)) return;
+  collect(context, pair, "");
 }
 
 void on_collect(Context& context, const CollectVersions& event) {

@@ -1,7 +1,8 @@
 // What a pair's storage is owed by a process that died: LATEST behind the commit, and removals that are on record.
 //
 // A removal is recorded before it is asked for, and once more when it is done. What lies between is `Pair::doomed`: the
-// next process asks again, as soon as it knows that the pair is still its own.
+// next process asks again, as soon as it knows that the pair is still its own. A lease may have ended in the last
+// moment of the process before, too.
 #include <algorithm>
 
 #include "weighlock/core/limits.hpp"
@@ -71,6 +72,7 @@ void settle_storage(Context& context, const std::string& name) {
   for (const DoomedDirectory& doomed : pair.doomed) {
     if (!stands_on(pair, doomed.directory)) context.emit(Discard{doomed.update, doomed.save_path, doomed.directory});
   }
+  collect_unleased(context, name);
 }
 
 void Replay::discard(const Record& record) {
@@ -82,6 +84,7 @@ void Replay::discard(const Record& record) {
   std::erase_if(pair->stored, [&](const StoredVersion& stored) { return stored.version.directory == directory; });
   const std::string_view save_path = text_of(body, "save_path");
   if (!save_path.empty()) note_doomed(*pair, {std::string(directory), std::string(save_path), record.update});
+  forget_in_window(*pair, std::string(directory));
 }
 
 }  // namespace weighlock::protocol

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weighlock/core/error.hpp"
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/event.hpp"
 #include "weighlock/protocol/lora_state.hpp"
 #include "weighlock/protocol/ownership_state.hpp"
@@ -349,6 +350,10 @@ struct State {
   std::map<TimerId, std::string> watch_timers;  // worker
   std::map<TimerId, std::string> epoch_timers;  // pair
   std::deque<UpdateId> orphans;                 // ended updates of removed pairs, bounded
+  // How often workers are looked at between updates; the edge may choose other times when it starts.
+  Milliseconds watch_period = limits::kWatchPeriod;
+  Milliseconds idle_watch_period = limits::kIdleWatchPeriod;
+  Milliseconds watch_read_timeout = limits::kWatchReadTimeout;
   std::uint64_t next_id = 1;
   std::uint64_t next_update = 1;
   bool stopping = false;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -24,6 +25,7 @@ void survey_ended(Context& context, Update& update) {
 void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
   const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
   const std::string before = std::exchange(worker.incarnation, reading.incarnation);
+  note_replaced_member(context, worker, before);
   if (says_loading(reading.label)) {
     worker.labels = {
         reading.label};  // ours went to the new process; what it started with is likely what the old one did

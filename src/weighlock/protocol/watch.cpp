@@ -7,7 +7,8 @@
 //
 // A look that finds nothing new makes no record. One that serves and is silent for `kSilentLooks` looks in a row is
 // fenced until it answers. Workers that only LoRA pairs use are looked at for their start time alone: a new process
-// gets its adapters back (lora_join.cpp), and label and pause of its model are nobody's here.
+// gets its adapters back (lora_join.cpp), and label and pause of its model are nobody's here; a silent one is told to
+// the fence hook all the same, and keeps its state.
 //
 // One call per worker, as everywhere: an update that begins takes the worker over (`yield_watch`). Earlier calls that
 // may still run are asked after by a barrier, where there is one; until they have ended nothing that changes is sent.
@@ -49,12 +50,12 @@ std::uint64_t mixed(std::uint64_t salt, const std::string& worker) {
 // How long until the worker is looked at again.
 Milliseconds period_of(Context& context, const Worker& worker) {
   constexpr int kDoublingsMax = 10;
-  const Milliseconds grown = limits::kWatchPeriod * (1 << std::min(worker.watch.failures, kDoublingsMax));
-  const bool waits =
-      worker.state == WorkerState::joining && !is_dormant(context.state().pairs.at(worker.pair), context.now());
+  const State& state = context.state();
+  const Milliseconds grown = state.watch_period * (1 << std::min(worker.watch.failures, kDoublingsMax));
+  const bool waits = worker.state == WorkerState::joining && !is_dormant(state.pairs.at(worker.pair), context.now());
   if (waits || worker.state == WorkerState::quarantined) return std::min<Milliseconds>(grown, limits::kWatchBackOffMax);
   // One that doesn't answer may be on its way back.
-  return worker.watch.failures > 0 ? std::min<Milliseconds>(grown, limits::kIdleWatchPeriod) : limits::kIdleWatchPeriod;
+  return worker.watch.failures > 0 ? std::min(grown, state.idle_watch_period) : state.idle_watch_period;
 }
 
 // Looks at workers that serve are made together, once a second: a loop that wakes for each of a thousand costs more
@@ -98,7 +99,7 @@ void look(Context& context, Worker& worker) {
   reading.doubt_pause =
       watch.whole && !worker.pair.empty() && serves(worker) && !worker.paused_by_us && !worker.paused_by_other;
   context.call_between_updates(worker, std::move(reading));
-  set_timer(context, worker, limits::kWatchReadTimeout);
+  set_timer(context, worker, context.state().watch_read_timeout);
 }
 
 // A record, an event and a line of the log: at the first time, then once a while with how often it was seen.
@@ -245,9 +246,13 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
 void on_failed_look(Context& context, Worker& worker, std::string_view why) {
   ++worker.watch.failures;
   const bool silent = worker.watch.failures >= limits::kSilentLooks;
-  if (!silent || worker.pair.empty() || worker.state != WorkerState::ready) return look_later(context, worker);
+  if (!silent || worker.state != WorkerState::ready) return look_later(context, worker);
   const Cause cause = context.cause(
       CauseCode::unreachable, fmt::format("{} looks in a row had no answer; the last: {}", worker.watch.failures, why));
+  if (worker.pair.empty()) {
+    if (worker.watch.failures == limits::kSilentLooks) fence_silent(context, worker, cause);
+    return look_later(context, worker);
+  }
   context.set_worker(worker, WorkerState::quarantined, cause);
   context.emit(Fence{worker.url, worker.pair, cause});
 }
@@ -267,6 +272,7 @@ void on_look(Context& context, Worker& worker, const EarlierCall& call, const Ou
   if (worker.pair.empty()) return on_base_look(context, worker, reading);
   if (call.kind == OperationKind::barrier) worker.earlier.clear();
   const bool is_new = worker.watch.whole && observe(context, worker, reading);
+  if (is_new || call.kind == OperationKind::barrier) collect_unleased(context, worker.pair);
   if (serves(worker)) return on_serving_look(context, worker, reading);
   worker.watch.whole = false;
   if (worker.state == WorkerState::foreign) return look_later(context, worker);

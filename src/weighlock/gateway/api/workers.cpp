@@ -46,6 +46,10 @@ void answer_readiness(ApiContext& context, const std::string& url, Responder res
     const std::string why = worker.cause ? worker.cause->message : std::string(name(worker.state));
     return responder.respond(readiness_answer(false, view, why));
   }
+  // Only LoRA pairs use it: it keeps its state, and was fenced (protocol/watch.cpp).
+  if (worker.pair.empty() && worker.watch.failures >= limits::kSilentLooks)
+    return responder.respond(
+        readiness_answer(false, view, fmt::format("{} looks in a row had no answer", worker.watch.failures)));
   // Before its first update an "auto" worker hasn't been asked what it is: it may serve, and there is no way to read
   // it.
   if (!worker.dialect) return responder.respond(readiness_answer(true, view, ""));
