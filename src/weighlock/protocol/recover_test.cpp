@@ -214,27 +214,6 @@ TEST_F(RecoveryTest, what_only_a_restart_helped_is_over_with_the_process) {
   EXPECT_EQ(worker(0).cause->code, CauseCode::restarted);
 }
 
-// A worker that is let go of is held by a pause of an earlier update: its own resume has no pause beside it.
-TEST_F(RecoveryTest, resume_of_a_leaving_worker_that_no_record_names_is_asked_after) {
-  connect(2);
-  request(1);
-  script(1, K::load, failed(OutcomeKind::untouched, "400 no"), 2);
-  request(2);
-  ASSERT_EQ(worker(1).state, WorkerState::quarantined);
-  ASSERT_TRUE(worker(1).paused_by_us);
-  const int pauses = count(1, K::pause);
-  silence(1, K::resume);
-  connect(1);
-  ASSERT_EQ(count(1, K::resume), 2);  // of v1, and its own
-  ASSERT_EQ(count(1, K::pause), pauses);
-  engine(1).operations.clear();
-  const auto refuse = [&] { script(1, K::barrier, failed(OutcomeKind::not_sent, "refused"), -1); };
-  start_again_with(refuse);
-  start_again_with(refuse);
-  for (const K kind : engine(1).operations) EXPECT_EQ(kind, K::barrier) << name(kind);
-  EXPECT_GE(count(1, K::barrier), 1);
-}
-
 // A resume may go out before its record is durable, so the next process asks after one that no record names.
 TEST_F(RecoveryTest, nothing_is_sent_behind_a_resume_that_no_record_names) {
   die_in_version_2(RecordKind::commit);
