@@ -388,18 +388,6 @@ void Replay::commit(const Record& record) {
   pair->rollback_reason = why_no_last_good(*update);
 }
 
-void Replay::discard(const Record& record) {
-  Pair* pair = pair_of(record);
-  const json::value body(record.body);
-  const std::string_view directory = text_of(body, "directory");
-  if (!pair) return;
-  if (flag_of(body, "done")) return note_discarded(*pair, std::string(directory));
-  std::erase_if(pair->stored, [&](const StoredVersion& stored) { return stored.version.directory == directory; });
-  const std::string_view save_path = text_of(body, "save_path");
-  if (!save_path.empty()) note_doomed(*pair, {std::string(directory), std::string(save_path), record.update});
-  forget_in_window(*pair, std::string(directory));
-}
-
 void Replay::sealed(const Record& record) {
   const json::value body(record.body);
   Update* update = update_of(record);

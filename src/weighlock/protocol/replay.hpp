@@ -45,7 +45,6 @@ class Replay {
   void worker_state(const Record& record, Instant at);
   void worker_seen(const Record& record);
   void worker_changed(const Record& record);
-  void discard(const Record& record);
   void group(const Record& record);
   void process_ended();
   void suppose_resumes(const Update& update);
@@ -57,6 +56,9 @@ class Replay {
   // ownership_takeover.cpp
   void epoch(const Record& record);
   void superseded(const Record& record);
+
+  // settle.cpp
+  void discard(const Record& record);
 
   // replay_adapters.cpp. True if the record is about a name in an engine.
   bool about_adapters(const Record& record, Instant at);

@@ -9,6 +9,8 @@
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/replay.hpp"
+#include "weighlock/protocol/spec_record.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -71,6 +73,18 @@ void settle_storage(Context& context, const std::string& name) {
     if (!stands_on(pair, doomed.directory)) context.emit(Discard{doomed.update, doomed.save_path, doomed.directory});
   }
   collect_unleased(context, name);
+}
+
+void Replay::discard(const Record& record) {
+  Pair* pair = pair_of(record);
+  const json::value body(record.body);
+  const std::string_view directory = text_of(body, "directory");
+  if (!pair) return;
+  if (flag_of(body, "done")) return note_discarded(*pair, std::string(directory));
+  std::erase_if(pair->stored, [&](const StoredVersion& stored) { return stored.version.directory == directory; });
+  const std::string_view save_path = text_of(body, "save_path");
+  if (!save_path.empty()) note_doomed(*pair, {std::string(directory), std::string(save_path), record.update});
+  forget_in_window(*pair, std::string(directory));
 }
 
 }  // namespace weighlock::protocol
