@@ -138,7 +138,8 @@ void Gateway::act_soon(std::size_t pair, std::int64_t within) {
                                          ClientActionKind::request,       ClientActionKind::shutdown};
   const ClientActionKind kind = moment_dice_.pick(std::vector<ClientActionKind>(std::begin(kKinds), std::end(kKinds)));
   const bool allowed = faults_.on() && plan_ == nullptr && !scenario_.calm[pair];
-  if (!allowed || (kind == ClientActionKind::shutdown && !scenario_.shuts_down)) return;
+  const bool any_calm = std::find(scenario_.calm.begin(), scenario_.calm.end(), true) != scenario_.calm.end();
+  if (!allowed || (kind == ClientActionKind::shutdown && any_calm)) return;
   scheduler_.after(within, [this, kind, pair] {
     if (!dying_) act(ClientAction{now(), kind, pair});
   });

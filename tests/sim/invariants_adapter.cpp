@@ -80,10 +80,14 @@ void Invariants::check_unload(const protocol::Call& call, bool active) {
                           served->second.content == content_of(version.directory);
       if (!in_use) continue;
       const auto update = state().updates.find(call.update);
+      // The same bytes, handed over once more, and not committed this time.
+      const bool undoes = active && update->second.state == UpdateState::restoring &&
+                          update->second.version.directory == version.directory &&
+                          !update->second.version.same_version(version);
       const bool replaces = active && update->second.state != UpdateState::restoring &&
                             protocol::adapter_name(*pair.spec.lora, update->second.version.version) == name &&
                             !update->second.version.same_version(version);
-      if (!replaces && !(active && (is_doubtful(call.worker, name) || !is_certain(pair, call.worker, name))))
+      if (!replaces && !undoes && !(active && (is_doubtful(call.worker, name) || !is_certain(pair, call.worker, name))))
         throw Violation{
             12, fmt::format("{} is unloaded from {}, and is in the window of {}", name, call.worker, pair_name)};
     }

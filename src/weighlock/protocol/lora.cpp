@@ -100,7 +100,8 @@ bool on_adapter_call_ended(Context& context, const CallEnded& event) {
   const AdapterCall& call = node.mapped();
   record_call(context, call, event.call, event.outcome);
   const auto worker = state.workers.find(call.worker);
-  if (worker != state.workers.end() && event.outcome.dialect) worker->second.dialect = event.outcome.dialect;
+  if (worker != state.workers.end() && event.outcome.dialect)
+    note_dialect(context, worker->second, *event.outcome.dialect);
   const auto pair = state.pairs.find(call.pair);
   if (pair == state.pairs.end()) return true;
   const auto known = pair->second.adapters.find(call.worker);

@@ -198,6 +198,8 @@ void begin_watch(Context& context, Worker& worker);
 void end_watch(Context& context, Worker& worker);
 // Nothing that was known of it is believed before it was read, soon.
 void look_soon(Context& context, Worker& worker, Milliseconds within);
+// What it is, as an answer told. It is watched from then on, whatever becomes of the update that asked.
+void note_dialect(Context& context, Worker& worker, DialectKind dialect);
 // A time that is spread by the worker's name and `salt`: the machine draws no dice.
 Milliseconds jittered(std::uint64_t salt, const std::string& worker, Milliseconds period);
 void on_watch_timer(Context& context, TimerId timer, const std::string& url);

@@ -302,6 +302,12 @@ void begin_watch(Context& context, Worker& worker) {
   if (!serves(worker) || !worker.watch.timer) look_later(context, worker);
 }
 
+void note_dialect(Context& context, Worker& worker, DialectKind dialect) {
+  const bool was_known = worker.dialect.has_value();
+  worker.dialect = dialect;
+  if (!was_known && !worker.watch.timer && !worker.watch.call && !worker.pair.empty()) begin_watch(context, worker);
+}
+
 void look_soon(Context& context, Worker& worker, Milliseconds within) {
   worker.watch.whole = true;
   if (worker.watch.call || !is_watched(context, worker)) return;

@@ -295,6 +295,23 @@ TEST_F(WatchTest, caller_that_pauses_by_itself_is_left_to_it) {
   EXPECT_EQ(count(1, K::pause), 0);
 }
 
+TEST_F(WatchTest, worker_that_an_update_identified_is_watched_though_the_update_never_paused_anyone) {
+  ConnectPair event;
+  event.spec.name = "actor";
+  event.spec.save_path = "/shared";
+  event.spec.workers = {WorkerSpec{url(0), std::nullopt}, WorkerSpec{url(1), std::nullopt}};
+  event.spec.trainer_urls = {trainer(0)};
+  event.spec.policy.pair_lease = Milliseconds(0);
+  post(event);
+  seal_error = Error{ErrorCode::checkpoint_invalid, "half of it", nullptr};
+  const UpdateId id = request(1);
+  ASSERT_EQ(update(id).state, UpdateState::aborted);
+  ASSERT_TRUE(worker(1).dialect);
+  const int before = count(1, K::read_state);
+  advance(30s);
+  EXPECT_GT(count(1, K::read_state), before);
+}
+
 TEST_F(WatchTest, gateway_that_stops_looks_no_more) {
   tear_worker_1();
   post(Shutdown{});
