@@ -111,6 +111,8 @@ std::string dump(const protocol::State& state) {
   for (const auto& [url, busy] : state.busy)
     out += fmt::format("busy {} {} '{}' '{}' {}\n", url, busy.update, busy.save_path, busy.directory, busy.call);
   for (const auto& id : state.orphans) out += fmt::format("orphan {}\n", id);
+  for (const protocol::MeetingPlace& place : state.meetings)
+    out += fmt::format("meeting {} {} {} {}\n", place.pair, place.worker, place.address, place.port);
   return out;
 }
 

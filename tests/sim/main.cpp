@@ -10,7 +10,7 @@
 // sim --minutes M [--from A] [--pairs FILE]
 //                            as many seeds as fit, from A or a seed of today's; it names pairs never reached that FILE
 //                            doesn't list, and after 10 minutes fails on them
-// sim --nth [--seed N --place P --how H [--after D] --trace]
+// sim --nth [--seeds A..B] [--seed N --place P --how H [--after D] --trace]
 //                            everything that can go wrong at one place of an update and of a recovery, at each place
 // sim --mutant M --until-caught [--bases B] [--runs R]
 //                            with this mistake in the machine: fail unless each of B ranges of R seeds finds it
@@ -307,7 +307,7 @@ int run_nth(const Options& options) {
     return hold_at(options.first, options.place, options.how, options.after, *shared, options.trace ? stdout : nullptr)
                ? 0
                : 1;
-  for (std::uint64_t seed = 0; seed < kPlannedScenarios; ++seed) {
+  for (std::uint64_t seed = options.first; seed <= options.last; ++seed) {
     std::uint64_t runs = 0, places = 0, recoveries = 0;
     for (std::uint64_t how = 0; how < kHows; ++how) {
       places = each_place(seed, how, 0, runs, *shared);
@@ -388,6 +388,7 @@ Options parse(int argc, char** argv) {
       const std::size_t dots = value.find("..");
       options.first = number(value.substr(0, dots));
       options.last = dots == std::string_view::npos ? options.first : number(value.substr(dots + 2));
+      has_first = true;
     } else if (flag == "--skip") {
       skipped_checks.windows = value.find("windows") != std::string_view::npos;
       skipped_checks.unloads = value.find("unloads") != std::string_view::npos;
@@ -400,6 +401,10 @@ Options parse(int argc, char** argv) {
       fmt::print(stderr, "unknown flag '{}'\n", flag);
       std::exit(2);
     }
+  }
+  if (options.nth && !has_first) {  // each scenario
+    options.first = 0;
+    options.last = kPlannedScenarios - 1;
   }
   if (options.minutes > 0) {
     if (!has_first) options.first = seed_of_today();

@@ -192,6 +192,10 @@ void Replay::outcome(const Record& record, Instant at) {
   Target* target = target_of(record);
   if (!target) return;
   note_outcome(*target, kind, outcome.kind, label, at);
+  // Whoever was not reached by a collective is no better known than its other members.
+  const Update* update = update_of(record);
+  const bool of_collective = update && update->transfer && kind == OperationKind::load;
+  if (of_collective && target->verdict == Verdict::untouched) target->verdict = Verdict::torn;
   if (kind != OperationKind::load && kind != OperationKind::load_empty) return;
   target->needs_restart = flag_of(body, "needs_restart");
   if (target->needs_restart)
