@@ -112,8 +112,9 @@ TEST_F(LateTest, process_that_stands_still_while_the_storage_says_nothing_waits_
   silence(0, K::load);
   const UpdateId id = request(2);
   epochs->looks_silent = true;
-  advance(limits::kEpochLookBusy + limits::kEpochLookTimeout + 10s);
+  advance(limits::kEpochLookBusy + limits::kEpochLookTimeout + 1s);
   ASSERT_TRUE(own().overdue);
+  ASSERT_EQ(update(id).state, UpdateState::loading);
   before = calls();
   stand_still(kStoodStill);
   taken_by_another();
@@ -123,6 +124,7 @@ TEST_F(LateTest, process_that_stands_still_while_the_storage_says_nothing_waits_
   seen = epochs->highest();
   answer_look();
   EXPECT_EQ(calls(), before);
+  ASSERT_TRUE(update(id).error);
   EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
 }
 
