@@ -294,6 +294,24 @@ TEST_F(LateTest, nobody_of_the_running_update_is_ready_while_a_start_waits_for_i
   }
 }
 
+TEST_F(LateTest, update_whose_commit_was_on_disk_ends_at_the_start_of_a_gateway_that_lost_the_pair) {
+  connect(2);
+  request(1);
+  die_at_record(RecordKind::commit, "", true);
+  const UpdateId id = request(2);
+  ASSERT_TRUE(dead());
+  start_again_with([&] { epochs->looks_silent = true; });
+  ASSERT_EQ(update(id).state, UpdateState::committing);
+  taken_by_another();
+  epochs->looks_silent = false;
+  post(EpochSeen{*own().look, "actor", epochs->highest()});
+  EXPECT_EQ(update(id).state, UpdateState::failed);
+  ASSERT_TRUE(update(id).error);
+  EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
+  EXPECT_EQ(update(id).committed, true);
+  EXPECT_EQ(pair().committed->version, 2);
+}
+
 // --- without an epoch
 
 // Nobody asked this gateway for the pair since another took it: the word keeps the worker out here, and no more.

@@ -62,8 +62,10 @@ void supersede(Context& context, const std::string& name, Epoch by) {
   refuse_changes(context, pair, error);
   for (const UpdateId& id : running) {
     Update* update = context.find_update(id);
-    if (!update || is_terminal(update->state) || update->state == UpdateState::committing)
-      continue;  // committing: its record is on its way to the disk, and commit.cpp ends it
+    // While the commit's record is on its way to the disk, commit.cpp ends it. A process that starts has it there.
+    const bool is_being_written =
+        update && update->state == UpdateState::committing && !update->committed.value_or(false);
+    if (!update || is_terminal(update->state) || is_being_written) continue;
     if (update->state < UpdateState::pausing) {
       end_before_pause(context, *update, UpdateState::aborted, error);
     } else {
