@@ -124,5 +124,22 @@ TEST(Announced, a_new_process_without_the_label_did_not_get_the_load_that_the_la
   EXPECT_TRUE(new_process_after(OutcomeKind::unknown, "loading:u1").earlier.empty());
 }
 
+class AnnouncedTest : public Fixture {};
+
+TEST_F(AnnouncedTest, a_new_process_with_the_labels_of_the_load_got_the_load_too) {
+  connect(2);
+  request(1);
+  silence(0, K::pause);
+  const UpdateId id = request(2);
+  restart(0);  // nobody has read it yet, and what follows the pause reaches it
+  Outcome paused;
+  paused.kind = OutcomeKind::ok;
+  answer_silenced(0, paused);
+  ASSERT_GE(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(worker(0).start_label, "default") << "what we wrote isn't what it started with";
+  EXPECT_FALSE(worker(0).state == WorkerState::ready && !worker(0).version) << "it doesn't hold its start model";
+  EXPECT_TRUE(worker(0).touched || worker(0).version);
+}
+
 }  // namespace
 }  // namespace weighlock::protocol

@@ -26,15 +26,18 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
   const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
   const std::string before = std::exchange(worker.incarnation, reading.incarnation);
   note_replaced_member(context, worker, before);
-  if (says_loading(reading.label)) {
-    worker.labels = {
-        reading.label};  // ours went to the new process; what it started with is likely what the old one did
+  // One of ours went to the new process; what it started with is likely what the old one did.
+  const bool has_our_label = !worker.labels.empty() && reading.label != worker.start_label &&
+                             label_is_ours(worker, reading.label) && worker.touched;
+  if (says_loading(reading.label) || has_our_label) {
+    worker.labels = {reading.label};
   } else {
     worker.start_label = reading.label;
     worker.labels.clear();
   }
   worker.start_path = reading.model_path;
   note_new_process(worker);
+  worker.touched = worker.touched || has_our_label;  // labels come behind the load: so did that
   // A pause that was sent since the last reading may have reached the new process instead of the old one.
   worker.paused_by_us = reading.paused && worker.pause_since_read;
   worker.version.reset();
