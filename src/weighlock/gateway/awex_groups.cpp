@@ -53,9 +53,7 @@ struct AwexGroups::Build {
     const std::size_t trainers = order.trainers.size();
     return i < trainers ? order.trainers[i] : order.workers[i - trainers];
   }
-  std::string who(std::size_t i) const {
-    return fmt::format("{} {}", i < order.trainers.size() ? "trainer" : "worker", url(i));
-  }
+  std::string who(std::size_t i) const { return fmt::format("{} {}", is_trainer(i) ? "trainer" : "worker", url(i)); }
   std::vector<Request> each(const std::function<HttpRequest(std::size_t)>& make) const {
     std::vector<Request> out;
     for (std::size_t i = 0; i < members(); ++i) out.push_back({url(i), make(i), nullptr});
@@ -189,8 +187,7 @@ void AwexGroups::report(const std::shared_ptr<Build>& build, const Answers& answ
   const std::size_t trainers = build->order.trainers.size();
   std::vector<awex::DeviceOf> devices;
   for (std::size_t i = 0; i < answers.size(); ++i) {
-    const bool all = answers.size() > 2;
-    const std::size_t member = all || i == 0 ? i : trainers;
+    const std::size_t member = build->order.awex.colocate || i == 0 ? i : trainers;
     Result<awex::Parallelism> read = awex::read_parallelism(build->who(member), answers[i]);
     if (!read) return fail(build, read.error().code, read.error().text());
     devices.push_back({build->who(member), build->is_trainer(member), read->device});
