@@ -104,7 +104,7 @@ bench: build-all ## measure this gateway beside AReaL's, alternating; fails when
 nightly: ## the tests that take longer; the simulator runs for MINUTES (10)
 	@rm -f $(PARTS)
 	@$(MAKE) --no-print-directory install-test build-all
-	$(PART) "simulator: $(MINUTES) minutes" build/release/sim --minutes $(MINUTES) --pairs tests/sim/unreached.txt
+	$(PART) "simulator: $(MINUTES) minutes" build/release/sim --minutes $(MINUTES) --keep-going --pairs tests/sim/unreached.txt
 	$(PART) "2000 kills of the gateway" tests/crash/kill_test.py build/release --kills 2000
 	$(PART) "a fleet of 1000" tests/crash/scale_test.py build/release --workers 1000 --updates 200
 	$(PART) "every Nth operation of updates and recoveries fails" env WEIGHLOCK_NTH_STRIDE=1 build/release/nth_test
