@@ -276,8 +276,8 @@ void transfer_survey_done(Context& context, Update& update) {
                     !has_new_process(context, *pair.group);
   std::map<std::string, std::string> incarnations;
   for (const std::string& url : workers) incarnations[url] = context.state().workers.at(url).incarnation;
-  update.targets.clear();
   if (fits) return group_stands(context, update);
+  update.targets.clear();
   drop_group(context, update.pair, "its members changed");
   GroupAsk ask;
   ask.update = update.id;
