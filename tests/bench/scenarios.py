@@ -83,13 +83,15 @@ def slow_loads(arguments, gateway, workers, count, settings=TRUSTING):
 
 
 def wait_for_looks(lab, engines):
-    """Train steps take longer than the ten seconds in which our gateway looks at each engine once: until it has."""
+    """Train steps take longer than the ten seconds in which our gateway looks at each engine once: until it has. The
+    peer waits as long, since a process that was idle begins slowly."""
     lab.fleet.ask("clear")
-    deadline = time.monotonic() + 20
-    while lab.gateway.name == "ours" and time.monotonic() < deadline:
-        if lab.fleet.ask("statistics")["routes"].get("/server_info", {}).get("count", 0) >= engines:
-            return
+    began = time.monotonic()
+    while time.monotonic() - began < 20:
         time.sleep(0.25)
+        looked = lab.fleet.ask("statistics")["routes"].get("/server_info", {}).get("count", 0) >= engines
+        if looked if lab.gateway.name == "ours" else time.monotonic() - began > 10:
+            return
 
 
 def transfers(arguments, gateway, workers, count, settings=None):
