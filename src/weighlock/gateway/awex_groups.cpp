@@ -85,8 +85,8 @@ AwexGroups::~AwexGroups() {
 HttpClient::CallId AwexGroups::send(Request request, Milliseconds deadline, std::function<void(HttpResult)> done) {
   HttpCallOptions options;
   options.deadline = deadline;
-  options.idle_at_most = kRecentConnection;  // never repeated, so one that may be dying is not good enough
-  options.never_waits = true;                // no member is out of a collective before all are in
+  options.fresh_connection = true;  // never repeated, so a connection that may be dying is not good enough
+  options.never_waits = true;       // no member is out of a collective before all are in
   if (request.place) options.answer_bytes_max = settings_.report_bytes_max;
   options.answer_place = std::move(request.place);
   return http_.send(url_of(request.url), std::move(request.request), options,
