@@ -84,7 +84,9 @@ class Engine {
     enter_ = std::move(enter);
     died_ = std::move(died);
   }
-  void end_transfer(protocol::CallId call, Received received, std::int64_t content, const std::string& error);
+  // `blames_a_peer`: the error tells of another member.
+  void end_transfer(protocol::CallId call, Received received, std::int64_t content, const std::string& error,
+                    bool blames_a_peer = false);
   bool in_transfer() const { return in_transfer_; }
   void when_done(Done done) { done_ = std::move(done); }
   // Somebody else's hand.

@@ -24,9 +24,11 @@ void Engine::begin_transfer(int life) {
 }
 
 // `error`: "" when its own operations ended well.
-void Engine::end_transfer(protocol::CallId call, Received received, std::int64_t content, const std::string& error) {
+void Engine::end_transfer(protocol::CallId call, Received received, std::int64_t content, const std::string& error,
+                          bool blames_a_peer) {
   if (!in_transfer_ || queue_.empty() || queue_.front().call != call) return;
   Outcome outcome = error.empty() ? ok() : failed(OutcomeKind::touched, error);
+  outcome.blames_a_peer = blames_a_peer;
   bool lies = false;
   if (error.empty()) {
     if (truth_.stuck) {

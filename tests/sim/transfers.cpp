@@ -14,6 +14,10 @@ namespace {
 constexpr std::int64_t kStepTimeoutMs = 300'000;  // of a bring-up, and of a teardown: the edge's
 constexpr std::int64_t kPollMs = 500;
 
+std::pair<std::string, int> place_of(const protocol::BuildGroup& order) {
+  return {order.awex.master_addr, order.awex.master_port};
+}
+
 std::string key_of(const std::string& pair, const protocol::VersionRef& version) {
   return fmt::format("{} {}/{}", pair, version.lineage, version.version);
 }
@@ -101,6 +105,8 @@ void Transfers::begin_build(std::size_t gateway, int life, const protocol::Build
   } else if (mishap != Mishap::none || faults.strikes(Fault::group_fails)) {
     error = "a member answered 500";
     joined = mishap == Mishap::answer_lost || joined;
+    // A stranger of that host listens there from now on.
+    if (mishap == Mishap::none && !stranger_) stranger_ = place_of(order);
   }
   scheduler_.after(took, [=, this] { end_build(gateway, life, order, error, joined); });
 }
@@ -115,6 +121,8 @@ void Transfers::end_build(std::size_t gateway, int life, const protocol::BuildGr
   for (const std::string& url : order.trainers) {
     if (error.empty() && !in_peace(url)) error = url + " does not answer";
   }
+  const bool port_taken = stranger_ == place_of(order);
+  if (error.empty() && port_taken) error = "its port is taken";
   edge.builds.erase(order.ask);
   for (const std::string& url : order.trainers) edge.building.erase(url);
   if (error.empty() || joined) {
@@ -131,7 +139,7 @@ void Transfers::end_build(std::size_t gateway, int life, const protocol::BuildGr
   trace_.line("group {} is {}", order.name, error.empty() ? "built" : error);
   std::optional<Error> told;
   if (!error.empty()) told = Error{ErrorCode::worker_failed, std::move(error), nullptr};
-  post_(gateway, protocol::GroupBuilt{order.ask, std::move(told)});
+  post_(gateway, protocol::GroupBuilt{order.ask, std::move(told), port_taken});
 }
 
 // Whoever isn't there any more is in nothing; the others don't know.
@@ -229,10 +237,11 @@ void Transfers::run(const protocol::RunTransfer& order, const protocol::VersionR
   }
 }
 
-void Transfers::tell_trainer(CallId call, SaveOutcomeKind kind, std::string text, std::int64_t after) {
-  scheduler_.after(after, [this, call, kind, text = std::move(text)] {
+void Transfers::tell_trainer(CallId call, SaveOutcomeKind kind, std::string text, std::int64_t after,
+                             bool blames_a_peer) {
+  scheduler_.after(after, [this, call, kind, text = std::move(text), blames_a_peer] {
     trace_.line("transfer {} of a trainer ends: {} {}", call, static_cast<int>(kind), text);
-    post_(gateway_of(call), protocol::SaveEnded{call, kind, text});
+    post_(gateway_of(call), protocol::SaveEnded{call, kind, text, false, blames_a_peer});
   });
 }
 
@@ -350,12 +359,12 @@ void Transfers::break_part(std::uint64_t id, const std::string& url, const char*
   groups_[collective.group].is_void = true;
   if (part.is_trainer) {
     --ranks_[url].parts;
-    return tell_trainer(part.call, SaveOutcomeKind::failed, why, random_.between(1, 50));
+    return tell_trainer(part.call, SaveOutcomeKind::failed, why, random_.between(1, 50), true);
   }
   const bool some = std::any_of(part.needs.begin(), part.needs.end(),
                                 [&](const std::string& peer) { return collective.parts.at(peer).in; });
   network_.find(url)->end_transfer(part.call, some ? Engine::Received::half : Engine::Received::nothing,
-                                   collective.content, why);
+                                   collective.content, why, true);
 }
 
 // The process of a member ends. Some of the others see it at once, some by their time-out only.

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -98,9 +99,11 @@ class Transfers {
   static bool has_lost(const Collective& collective, const Part& part);
   void time_out(std::uint64_t id, const std::string& url);
   void end_part(std::uint64_t id, const std::string& url);
+  // By another member's failure.
   void break_part(std::uint64_t id, const std::string& url, const char* why);
   void die(std::uint64_t id, const std::string& url);
-  void tell_trainer(protocol::CallId call, protocol::SaveOutcomeKind kind, std::string text, std::int64_t after);
+  void tell_trainer(protocol::CallId call, protocol::SaveOutcomeKind kind, std::string text, std::int64_t after,
+                    bool blames_a_peer = false);
 
   const Scenario& scenario_;
   Random& random_;
@@ -116,7 +119,8 @@ class Transfers {
   std::map<std::string, Rank> ranks_;  // by URL
   std::map<std::uint64_t, Collective> collectives_;
   std::map<protocol::CallId, std::uint64_t> of_call_;
-  std::map<std::string, std::int64_t> contents_;  // by pair, lineage and version
+  std::map<std::string, std::int64_t> contents_;         // by pair, lineage and version
+  std::optional<std::pair<std::string, int>> stranger_;  // an address and a port that somebody else has
   std::uint64_t next_ = 1;
 };
 

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "weighlock/awex/failure_words.hpp"
 #include "weighlock/core/transport.hpp"
 #include "weighlock/core/words.hpp"
 
@@ -25,7 +26,9 @@ HttpRequest post_nothing(std::string_view target) {
       "POST", std::string(target), {{"Accept", "*/*"}, {"Content-Type", "application/octet-stream"}}, ""};
 }
 
-constexpr const char* kDeviceTrouble = "devices of colocated workers: ";
+Error mismatched(std::string_view text) {
+  return Error{ErrorCode::devices_mismatched, fmt::format("devices of colocated workers: {}", text), nullptr};
+}
 
 // Workers make "tcp://ADDRESS:PORT" of it.
 std::string in_a_url(std::string_view address) {
@@ -47,17 +50,18 @@ Answer classify(std::string_view target, const HttpResult& result) {
   if (const TransportError* error = std::get_if<TransportError>(&result)) {
     const std::string what = error->text.empty() ? std::string(name(error->kind)) : printable(error->text);
     return {error->nothing_sent ? AnswerKind::not_sent : AnswerKind::unknown, code_of(error->kind),
-            fmt::format("{} got no answer: {}", target, what)};
+            fmt::format("{} got no answer: {}", target, what), false, false};
   }
   const HttpResponse& response = std::get<HttpResponse>(result);
   const Result<json::value> body = parse_json(response.body, "answer");
   const auto status = body ? find_string(*body, "status") : std::nullopt;
-  if (response.status == 200 && (status == "success" || status == "ok")) return {AnswerKind::ok, {}, ""};
+  if (response.status == 200 && (status == "success" || status == "ok")) return {AnswerKind::ok, {}, "", false, false};
   const std::string words = words_of(response.body);
   std::string text = fmt::format("{} answered {}", target, response.status);
   text += words.empty() ? std::string(" without a word") : fmt::format(" \"{}\"", words);
-  if (is_a_proxys(response.status)) return {AnswerKind::unknown, ErrorCode::unreachable, text};
-  return {AnswerKind::failed, response.status == 200 ? ErrorCode::bad_answer : ErrorCode::worker_failed, text};
+  if (is_a_proxys(response.status)) return {AnswerKind::unknown, ErrorCode::unreachable, text, false, false};
+  return {AnswerKind::failed, response.status == 200 ? ErrorCode::bad_answer : ErrorCode::worker_failed, text,
+          tells_of_a_peer(words), tells_of_a_taken_port(words)};
 }
 
 HttpRequest parallelism_request(bool with_device) {
@@ -96,26 +100,22 @@ Result<Parallelism> read_parallelism(std::string_view who, const HttpResult& res
   return out;
 }
 
-std::string device_trouble(const std::vector<DeviceOf>& workers) {
+Status check_devices(const std::vector<DeviceOf>& workers) {
   std::map<std::string_view, const DeviceOf*> of_train, of_infer;
   for (const DeviceOf& one : workers) {
-    if (one.device.empty()) return "";
+    if (one.device.empty()) return {};
     auto& side = one.is_train ? of_train : of_infer;
     const auto [other, is_new] = side.emplace(one.device, &one);
     if (!is_new)
-      return fmt::format("{}{} and {} are both at {}: list each worker once", kDeviceTrouble, other->second->who,
-                         one.who, one.device);
+      return mismatched(
+          fmt::format("{} and {} are both at {}: list each worker once", other->second->who, one.who, one.device));
   }
   for (const DeviceOf& one : workers) {
     if ((one.is_train ? of_infer : of_train).contains(one.device)) continue;
-    return fmt::format("{}{} is at {}, where no {} is: a colocated pair has one of each side on every device",
-                       kDeviceTrouble, one.who, one.device, one.is_train ? "worker" : "trainer");
+    return mismatched(fmt::format("{} is at {}, where no {} is: a colocated pair has one of each side on every device",
+                                  one.who, one.device, one.is_train ? "worker" : "trainer"));
   }
-  return "";
-}
-
-bool is_device_trouble(std::string_view text) {
-  return text.find(kDeviceTrouble) != std::string_view::npos;
+  return {};
 }
 
 HttpRequest train_meta_request(const Parallelism& train, const Parallelism& infer, std::uint32_t infer_world) {

@@ -29,6 +29,8 @@ struct Answer {
   AnswerKind kind = AnswerKind::unknown;
   ErrorCode code = ErrorCode::worker_failed;  // when not ok
   std::string text;                           // one line; "" when ok
+  bool blames_a_peer = false;                 // failed, with words that tell of another member
+  bool port_taken = false;                    // failed, since somebody else listens where the group was to meet
   bool ok() const { return kind == AnswerKind::ok; }
 };
 // `target` names the route in the text. Ok only for 200 with a status of "success" or "ok".
@@ -45,15 +47,14 @@ struct Parallelism {
 // `who` for errors: "trainer http://10.0.0.4:8003".
 Result<Parallelism> read_parallelism(std::string_view who, const HttpResult& result);
 
-// What keeps colocated workers from sharing devices: one that two of a side have, or that only one side has. "" if
-// nothing, or if a worker doesn't tell.
+// Refuses colocated workers that don't share devices one to one (devices_mismatched): two of a side have one, or only
+// one side has it. Nothing is refused if a worker doesn't tell.
 struct DeviceOf {
   std::string who;
   bool is_train = false;
   std::string device;
 };
-std::string device_trouble(const std::vector<DeviceOf>& workers);
-bool is_device_trouble(std::string_view text);
+Status check_devices(const std::vector<DeviceOf>& workers);
 
 // Without a body, unless a release reported something that the other side is to be told.
 HttpRequest train_meta_request(const Parallelism& train, const Parallelism& infer, std::uint32_t infer_world);

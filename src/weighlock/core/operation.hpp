@@ -93,6 +93,7 @@ struct Outcome {
   Evidence evidence = Evidence::none;         // verify and probe: the level reached
   bool vacuous = false;                // verify: nothing differed from the version before, so spot proved nothing
   bool needs_restart = false;          // only a new process can serve again (a wrong shape in vLLM)
+  bool blames_a_peer = false;          // of a collective: its words tell of another member
   std::optional<DialectKind> dialect;  // identify
   bool ok() const { return kind == OutcomeKind::ok; }
 };

@@ -36,7 +36,7 @@ bool is_bad_status(std::size_t, const HttpResult& result) {
 
 struct AwexGroups::Build {
   protocol::BuildGroup order;
-  std::function<void(std::optional<Error>)> done;
+  std::function<void(protocol::GroupBuilt)> done;
   awex::Parallelism train, infer;
   awex::BringUp all;
   std::vector<std::string> store_urls;  // trainers, then workers: how each reaches us
@@ -138,7 +138,7 @@ void AwexGroups::ask_all(std::vector<Request> requests, Failed failed, std::func
 
 // --- building
 
-void AwexGroups::build(protocol::BuildGroup order, std::function<void(std::optional<Error>)> done) {
+void AwexGroups::build(protocol::BuildGroup order, std::function<void(protocol::GroupBuilt)> done) {
   const auto made = std::make_shared<Build>();
   made->order = std::move(order);
   made->done = std::move(done);
@@ -165,9 +165,9 @@ void AwexGroups::someone_is_free() {
   for (const std::uint64_t id : over) end_leaving(id);
 }
 
-void AwexGroups::ended(const std::shared_ptr<Build>& build, std::optional<Error> error) {
+void AwexGroups::ended(const std::shared_ptr<Build>& build, std::optional<Error> error, bool port_taken) {
   for (const std::string& url : build->order.trainers) built_.erase(url);
-  build->done(std::move(error));
+  build->done(protocol::GroupBuilt{build->order.ask, std::move(error), port_taken});
   someone_is_free();
 }
 
@@ -189,7 +189,7 @@ void AwexGroups::report(const std::shared_ptr<Build>& build, const Answers& answ
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const std::size_t member = build->order.awex.colocate || i == 0 ? i : trainers;
     Result<awex::Parallelism> read = awex::read_parallelism(build->who(member), answers[i]);
-    if (!read) return fail(build, read.error().code, read.error().text());
+    if (!read) return fail(build, read.error());
     devices.push_back({build->who(member), build->is_trainer(member), read->device});
     if (member == 0)
       build->train = *std::move(read);
@@ -197,8 +197,7 @@ void AwexGroups::report(const std::shared_ptr<Build>& build, const Answers& answ
       build->infer = *std::move(read);
   }
   if (build->order.awex.colocate) {
-    if (std::string text = awex::device_trouble(devices); !text.empty())
-      return fail(build, ErrorCode::invalid_argument, std::move(text));
+    if (const Status shared = awex::check_devices(devices); !shared) return fail(build, shared.error());
   }
   awex::BringUp& all = build->all;
   const auto engines = static_cast<std::uint32_t>(build->order.workers.size());
@@ -281,11 +280,10 @@ bool AwexGroups::take_report(const std::shared_ptr<Build>& build, std::size_t me
 void AwexGroups::reported(const std::shared_ptr<Build>& build, const Answers& answers) {
   for (std::size_t i = 0; i < answers.size(); ++i) {
     if (!is_bad_status(i, answers[i])) continue;
-    ErrorCode code = ErrorCode::worker_failed;
-    std::string text = failures(*build, answers, "POST /awex/report_weight_meta", code);
-    return fail(build, code, std::move(text));
+    std::optional<Failure> failure = failure_of(*build, answers, "POST /awex/report_weight_meta");
+    return fail(build, std::move(failure->error));
   }
-  if (build->out_of_reach) return fail(build, build->out_of_reach->code, build->out_of_reach->text());
+  if (build->out_of_reach) return fail(build, *build->out_of_reach);
   if (build->reading == 0) return merge(build);
   build->all_read = [this, waits = std::weak_ptr(build)] {
     if (const auto whole = waits.lock()) merge(whole);
@@ -294,7 +292,7 @@ void AwexGroups::reported(const std::shared_ptr<Build>& build, const Answers& an
 
 void AwexGroups::merge(const std::shared_ptr<Build>& build) {
   for (const auto& report : build->reports) {
-    if (!*report) return fail(build, report->error().code, report->error().text());
+    if (!*report) return fail(build, report->error());
   }
   auto made = std::make_shared<Result<awex::Served>>(Error{});
   const awex::Topology topology{build->train.world_size, build->infer.world_size, build->all.engines};
@@ -315,13 +313,13 @@ void AwexGroups::merge(const std::shared_ptr<Build>& build) {
       },
       [this, alive = std::weak_ptr(alive_), build, made] {
         if (alive.expired()) return;
-        if (!*made) return fail(build, made->error().code, made->error().text());
+        if (!*made) return fail(build, made->error());
         const std::string& name = build->order.name;
         Status stored =
             meta_.put(name, "training_params_meta", std::make_shared<const std::string>(std::move((*made)->train)));
         if (stored)
           stored = meta_.put(name, "infer_params_meta", std::make_shared<const std::string>(std::move((*made)->infer)));
-        if (!stored) return fail(build, stored.error().code, stored.error().text());
+        if (!stored) return fail(build, stored.error());
         when_free(build, [this, build] { bring_up(build); });
       });
 }
@@ -340,10 +338,9 @@ void AwexGroups::bring_up(const std::shared_ptr<Build>& build) {
       std::move(requests),
       [target](std::size_t, const HttpResult& result) { return !awex::classify(target, result).ok(); },
       [this, build, target, colocate](const Answers& answers) {
-        ErrorCode code = ErrorCode::worker_failed;
-        if (std::string text = failures(*build, answers, target, code); !text.empty())
-          return fail(build, code, std::move(text));
-        if (colocate) return ended(build, std::nullopt);
+        if (std::optional<Failure> failure = failure_of(*build, answers, target))
+          return fail(build, std::move(failure->error), failure->port_taken);
+        if (colocate) return ended(build, std::nullopt, false);
         warm_up(build);
       });
 }
@@ -354,36 +351,37 @@ void AwexGroups::warm_up(const std::shared_ptr<Build>& build) {
       build->each([&](std::size_t) { return awex::warm_up_request(build->all.world_size); }),
       [](std::size_t, const HttpResult& result) { return !awex::classify(kTarget, result).ok(); },
       [this, build](const Answers& answers) {
-        ErrorCode code = ErrorCode::worker_failed;
-        if (std::string text = failures(*build, answers, kTarget, code); !text.empty())
-          return fail(build, code, std::move(text));
-        ended(build, std::nullopt);
+        if (std::optional<Failure> failure = failure_of(*build, answers, kTarget))
+          return fail(build, std::move(failure->error), failure->port_taken);
+        ended(build, std::nullopt, false);
       });
 }
 
-std::string AwexGroups::failures(const Build& build, const Answers& answers, std::string_view target,
-                                 ErrorCode& code) const {
+std::optional<AwexGroups::Failure> AwexGroups::failure_of(const Build& build, const Answers& answers,
+                                                          std::string_view target) const {
   std::vector<protocol::MemberEnd> ends;
   std::optional<ErrorCode> of_first, of_silent, of_others;
+  bool port_taken = false;
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const awex::Answer answer = awex::classify(target, answers[i]);
     const bool is_meta = target.ends_with("report_weight_meta");  // its own status is read with the rest of it
     if (answer.ok() || (is_meta && !is_bad_status(i, answers[i]))) continue;
     const TransportError* error = std::get_if<TransportError>(&answers[i]);
     const bool silent = error && error->kind == TransportError::Kind::timeout && !error->nothing_sent;
-    auto& first = silent ? of_silent : protocol::tells_of_a_peer(answer.text) ? of_others : of_first;
+    auto& first = silent ? of_silent : answer.blames_a_peer ? of_others : of_first;
     if (!first) first = answer.code;
-    ends.push_back({build.who(i), answer.text, silent});
+    port_taken = port_taken || answer.port_taken;
+    ends.push_back({build.who(i), answer.text, silent, answer.blames_a_peer});
   }
-  if (ends.empty()) return "";
-  code = of_first ? *of_first : of_silent ? *of_silent : *of_others;
-  return protocol::blame_text(std::move(ends));
+  if (ends.empty()) return std::nullopt;
+  const ErrorCode code = of_first ? *of_first : of_silent ? *of_silent : *of_others;
+  return Failure{Error{code, protocol::blame_text(std::move(ends)), nullptr}, port_taken};
 }
 
-void AwexGroups::fail(const std::shared_ptr<Build>& build, ErrorCode code, std::string text) {
+void AwexGroups::fail(const std::shared_ptr<Build>& build, Error error, bool port_taken) {
   meta_.clear(build->order.name);
   if (build->joined && !build->order.awex.colocate) teardown(build->order.name, build->order.trainers);
-  ended(build, Error{code, std::move(text), nullptr});
+  ended(build, std::move(error), port_taken);
 }
 
 // --- taking apart

@@ -45,7 +45,7 @@ class AwexGroups {
   AwexGroups& operator=(const AwexGroups&) = delete;
 
   // `done` once. On an error the group's keys are gone, and trainers that may be in it were told to leave.
-  void build(protocol::BuildGroup order, std::function<void(std::optional<Error>)> done);
+  void build(protocol::BuildGroup order, std::function<void(protocol::GroupBuilt)> done);
   void drop(const protocol::DropGroup& order);
   // Once, when none of these trainers still leaves a group, or after `at_most`; with those that do.
   void when_left(std::vector<std::string> trainers, Milliseconds at_most,
@@ -69,6 +69,10 @@ class AwexGroups {
     HttpRequest request;
     std::shared_ptr<AnswerRoom::Place> place = {};  // of a report
   };
+  struct Failure {
+    Error error;
+    bool port_taken = false;
+  };
   using Answers = std::vector<HttpResult>;
   using Failed = std::function<bool(std::size_t, HttpResult&)>;  // may take what it needs of the answer
 
@@ -82,7 +86,7 @@ class AwexGroups {
   void someone_is_free();
   std::vector<std::string> still_leaving(const std::vector<std::string>& trainers) const;
   void end_leaving(std::uint64_t id);
-  void ended(const std::shared_ptr<Build>& build, std::optional<Error> error);
+  void ended(const std::shared_ptr<Build>& build, std::optional<Error> error, bool port_taken);
   void begin(const std::shared_ptr<Build>& build);
   void report(const std::shared_ptr<Build>& build, const Answers& answers);
   void ask_for_metadata(const std::shared_ptr<Build>& build);
@@ -94,9 +98,9 @@ class AwexGroups {
   void merge(const std::shared_ptr<Build>& build);
   void bring_up(const std::shared_ptr<Build>& build);
   void warm_up(const std::shared_ptr<Build>& build);
-  void fail(const std::shared_ptr<Build>& build, ErrorCode code, std::string text);
-  // The failure of a step's answers, in words; "" if all are ok.
-  std::string failures(const Build& build, const Answers& answers, std::string_view target, ErrorCode& code) const;
+  void fail(const std::shared_ptr<Build>& build, Error error, bool port_taken = false);
+  // Of a step, by its answers; none if all are ok.
+  std::optional<Failure> failure_of(const Build& build, const Answers& answers, std::string_view target) const;
   // Of those whose last group it was; others have left it by joining another.
   void teardown(const std::string& name, const std::vector<std::string>& trainers);
   void colocated_step(const std::shared_ptr<Colocated>& run);

@@ -11,6 +11,7 @@ Outcome outcome_of(const awex::Answer& answer) {
   Outcome out;
   out.code = answer.code;
   out.text = answer.text;
+  out.blames_a_peer = answer.blames_a_peer;
   switch (answer.kind) {
     case awex::AnswerKind::ok:
       out.kind = OutcomeKind::ok;
@@ -35,7 +36,7 @@ protocol::SaveEnded trainer_end(protocol::CallId call, const awex::Answer& answe
                     : answer.kind == awex::AnswerKind::failed   ? Kind::failed
                     : answer.kind == awex::AnswerKind::not_sent ? Kind::not_sent
                                                                 : Kind::unknown;
-  return protocol::SaveEnded{call, kind, answer.text, false};
+  return protocol::SaveEnded{call, kind, answer.text, false, answer.blames_a_peer};
 }
 
 }  // namespace
@@ -99,7 +100,7 @@ void AwexGroups::colocated_step(const std::shared_ptr<Colocated>& run) {
     const auto ranks = static_cast<std::uint32_t>(run->order.trainers.size() * 2);
     for (const std::string& key : awex::colocate_keys(ranks, run->order.version)) meta_.erase(run->order.name, key);
     const awex::Answer other{awex::AnswerKind::failed, ErrorCode::worker_failed,
-                             "the transfer was not begun, since another worker failed before it"};
+                             "the transfer was not begun, since another worker failed before it", true, false};
     const auto end_of = [&](protocol::CallId call) {
       const auto it = run->ended.find(call);
       return it == run->ended.end() ? other : it->second;

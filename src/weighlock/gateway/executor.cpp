@@ -278,9 +278,7 @@ void Executor::run(const LookEpoch& look) {
 }
 
 void Executor::run(const BuildGroup& build) {
-  parts_.awex_groups.build(build, [this, ask = build.ask](std::optional<Error> error) {
-    post(GroupBuilt{ask, std::move(error)});
-  });
+  parts_.awex_groups.build(build, [this](GroupBuilt built) { post(std::move(built)); });
 }
 
 void Executor::run(const DropGroup& drop) {

@@ -44,8 +44,6 @@ MeetingPlace meeting_place(const State& state, const std::string& pair, const Aw
                            const std::string& first_worker);
 // Remembered for as long as workers may listen there: on record with each group.
 void note_meeting(State& state, MeetingPlace place);
-// The words of a bring-up that failed since somebody else has the port.
-bool tells_of_a_taken_port(std::string_view text);
 
 // awex_transfer.cpp
 bool is_transferring(const Update& update);

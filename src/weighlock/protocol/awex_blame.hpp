@@ -1,11 +1,10 @@
-// Who failed by itself, when one member's failure makes others of a collective fail: so that this one is named first.
+// The order in which the members of a collective that failed are named: when one fails, others fail by it.
 //
-// Pure. A guess from the words that torch, gloo and NCCL have for a peer that didn't come or went away; nothing but the
-// order of a text depends on it.
+// Pure. Whose words tell of another member is the edge's reading (awex/failure_words.hpp); nothing but the order of a
+// text depends on it, so it isn't on record.
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace weighlock::protocol {
@@ -14,10 +13,8 @@ struct MemberEnd {
   std::string who;    // "trainer http://10.0.0.4:8003"
   std::string words;  // what it said, or what is said of it
   bool silent = false;
+  bool blames_a_peer = false;
 };
-
-// Whether the words tell of another member: a time-out of the group, a connection that a peer closed.
-bool tells_of_a_peer(std::string_view words);
 
 // "who: words; who: words": who failed by itself, then the silent ones, then those that tell of others.
 std::string blame_text(std::vector<MemberEnd> ends);

@@ -233,7 +233,7 @@ void on_group_built(Context& context, const GroupBuilt& event) {
   auto node = context.state().group_asks.extract(event.ask);
   if (node.empty()) return;
   GroupAsk ask = std::move(node.mapped());
-  if (event.error && tells_of_a_taken_port(event.error->text())) note_taken(context, ask);
+  if (event.port_taken) note_taken(context, ask);
   if (ask.connect) return connect_built(context, std::move(ask), event.error);
   Update* update = context.find_update(ask.update);
   const bool waits = update && update->state == UpdateState::preparing && update->group_ask == event.ask;
@@ -280,8 +280,8 @@ void transfer_survey_done(Context& context, Update& update) {
                     !has_new_process(context, *pair.group);
   std::map<std::string, std::string> incarnations;
   for (const std::string& url : workers) incarnations[url] = context.state().workers.at(url).incarnation;
-  update.targets.clear();
   if (fits) return group_stands(context, update);
+  update.targets.clear();
   drop_group(context, update.pair, "its members changed");
   GroupAsk ask;
   ask.update = update.id;

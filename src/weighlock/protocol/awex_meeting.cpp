@@ -1,7 +1,6 @@
 // Where the ranks of a group meet. The first worker opens a port for it and never closes it, so another worker of the
 // same host can't have that one for a later group, while the same worker can: its store takes any number of groups.
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
@@ -54,11 +53,6 @@ void note_meeting(State& state, MeetingPlace place) {
   });
   state.meetings.push_back(std::move(place));
   if (state.meetings.size() > limits::kMeetingsMax) state.meetings.pop_front();
-}
-
-bool tells_of_a_taken_port(std::string_view text) {
-  return text.find("EADDRINUSE") != std::string_view::npos ||
-         text.find("ddress already in use") != std::string_view::npos;
 }
 
 }  // namespace weighlock::protocol

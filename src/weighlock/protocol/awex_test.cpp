@@ -128,6 +128,18 @@ TEST_F(AwexTest, a_trainer_that_fails_tears_all) {
   expect_fenced(1);
 }
 
+TEST_F(AwexTest, who_failed_by_itself_is_named_before_those_whose_words_tell_of_others) {
+  connect(2);
+  save_answers[trainer(0)] = SaveEnded{0, SaveOutcomeKind::failed, "timed out", false, true};
+  save_answers[trainer(1)] = SaveEnded{0, SaveOutcomeKind::failed, "out of memory"};
+  Outcome of_a_peer = refused();
+  of_a_peer.blames_a_peer = true;
+  script(0, OperationKind::load, of_a_peer);
+  const std::string text = update(request(1)).error->text();
+  EXPECT_LT(text.find(trainer(1)), text.find(trainer(0))) << text;
+  EXPECT_LT(text.find(trainer(1)), text.find(url(0))) << text;
+}
+
 TEST_F(AwexTest, the_next_update_builds_a_group_of_another_name_and_brings_all_back) {
   connect(2);
   script(0, OperationKind::load, refused());
@@ -359,9 +371,11 @@ TEST_F(AwexTest, a_port_that_somebody_else_has_is_not_tried_again) {
   const int first = builds[0].awex.master_port;
   request(1);
   restart(0);
-  build_error = Error{ErrorCode::worker_failed, "worker http://worker0:30000: EADDRINUSE", nullptr};
+  build_error = Error{ErrorCode::worker_failed, "worker http://worker0:30000: no", nullptr};
+  port_taken = true;
   request(2);
   build_error.reset();
+  port_taken = false;
   EXPECT_EQ(update(request(3)).state, UpdateState::succeeded);
   ASSERT_EQ(builds.size(), 3u);
   EXPECT_EQ(builds[1].awex.master_port, first);

@@ -23,14 +23,14 @@ std::string words_of_members(const Update& update) {
   std::vector<MemberEnd> ends;
   for (const Rank& rank : update.ranks) {
     if (!rank.ended || rank.kind != SaveOutcomeKind::ok)
-      ends.push_back({"trainer " + rank.trainer, rank.ended ? rank.text : kSilent, !rank.ended});
+      ends.push_back({"trainer " + rank.trainer, rank.ended ? rank.text : kSilent, !rank.ended, rank.blames_a_peer});
   }
   for (const auto& [url, target] : update.targets) {
     const bool answered = target.included && target.step == Step::answered && !target.transferred;
     if (target.step == Step::loading)
-      ends.push_back({"worker " + url, kSilent, true});
+      ends.push_back({"worker " + url, kSilent, true, false});
     else if (target.cause && (answered || target.step == Step::judged))
-      ends.push_back({"worker " + url, target.cause->message, false});
+      ends.push_back({"worker " + url, target.cause->message, false, target.blames_a_peer});
   }
   const std::string text = blame_text(std::move(ends));
   return text.empty() ? "" : "; " + text;
@@ -54,7 +54,7 @@ void start_transfer(Context& context, Update& update) {
   update.ranks.clear();
   for (const std::string& url : group.trainers) {
     const CallId call = context.state().next_id++;
-    update.ranks.push_back(Rank{url, call, false, SaveOutcomeKind::unknown, ""});
+    update.ranks.push_back(Rank{url, call, false, SaveOutcomeKind::unknown, "", false});
     context.state().transfers[call] = {update.id, url};
     run.trainers.push_back({call, url});
   }
@@ -111,6 +111,7 @@ void assemble(Context& context, Update& update, Target& target) {
 void on_transferred(Context& context, Update& update, Target& target, const Outcome& outcome) {
   target.step = Step::answered;
   target.transferred = outcome.ok();
+  target.blames_a_peer = outcome.blames_a_peer;
   if (!outcome.ok()) {
     const bool gone = outcome.kind == OutcomeKind::not_sent;
     target.cause = context.cause(gone ? CauseCode::unreachable : CauseCode::load_failed,
@@ -134,6 +135,7 @@ bool on_trainer_transferred(Context& context, const SaveEnded& event) {
     if (rank.call != event.call) continue;
     rank.ended = true;
     rank.kind = event.kind;
+    rank.blames_a_peer = event.blames_a_peer;
     rank.text = event.text.empty() ? "an answer without a text" : event.text;
   }
   if (!ok) begin_grace(context, *update);

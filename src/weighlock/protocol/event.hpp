@@ -78,8 +78,9 @@ enum class SaveOutcomeKind { ok, failed, unknown, not_sent };
 struct SaveEnded {
   CallId call = 0;
   SaveOutcomeKind kind = SaveOutcomeKind::unknown;
-  std::string text;      // the rank's own words, or the transport's
-  bool may_run = false;  // a proxy gave up for it: the rank may be in its collective still
+  std::string text;            // the rank's own words, or the transport's
+  bool may_run = false;        // a proxy gave up for it: the rank may be in its collective still
+  bool blames_a_peer = false;  // of a transfer: its words tell of another member
 };
 
 struct Prepared {
@@ -140,6 +141,7 @@ struct EpochSeen {
 struct GroupBuilt {
   std::uint64_t ask = 0;
   std::optional<Error> error;
+  bool port_taken = false;  // a member says that somebody else listens where the group was to meet
 };
 
 struct TimerFired {

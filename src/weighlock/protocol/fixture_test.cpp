@@ -208,7 +208,7 @@ void Fixture::perform(Effect effect) {
     pending_.push_back(answer);
   } else if (auto* build = std::get_if<BuildGroup>(&effect)) {
     builds.push_back(*build);
-    if (!builds_silent) pending_.push_back(GroupBuilt{build->ask, build_error});
+    if (!builds_silent) pending_.push_back(GroupBuilt{build->ask, build_error, port_taken});
   } else if (auto* drop = std::get_if<DropGroup>(&effect)) {
     drops.push_back(*drop);
   } else if (auto* run = std::get_if<RunTransfer>(&effect)) {

@@ -106,6 +106,7 @@ class Fixture : public Ports, public ::testing::Test {
   AwexSpec awex;
   std::vector<BuildGroup> builds;
   std::optional<Error> build_error;
+  bool port_taken = false;  // ... since somebody else has the port
   bool builds_silent = false;
   std::vector<DropGroup> drops;
   std::vector<RunTransfer> transfers;      // trainers answer by `save_answers`, workers by scripts of their load

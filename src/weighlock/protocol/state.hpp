@@ -141,6 +141,7 @@ struct Target {
   bool unproven = false;         // ... and showed the new label: only evidence above that counts
   bool may_have_loaded = false;  // ... and nothing shows that this load did nothing, whatever the next one says
   bool transferred = false;      // its own part of the collective was answered well
+  bool blames_a_peer = false;    // ... badly, with words that tell of another member
   bool counted_lost = false;     // a member lost before its load was sent leaves the count
   std::string incarnation;
   std::string former_label;
@@ -183,6 +184,7 @@ struct Rank {
   bool ended = false;
   SaveOutcomeKind kind = SaveOutcomeKind::unknown;
   std::string text;
+  bool blames_a_peer = false;
 };
 
 struct PhaseTime {

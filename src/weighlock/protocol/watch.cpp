@@ -93,7 +93,7 @@ bool is_in_update(Context& context, const Worker& worker) {
 void look(Context& context, Worker& worker) {
   Operation reading = next_reading(context, worker);
   Watch& watch = worker.watch;
-  watch.whole = watch.whole || !serves(worker) || reading.kind != OperationKind::read_state ||
+  watch.whole = watch.whole || !serves(worker) || worker.load_since_read || reading.kind != OperationKind::read_state ||
                 ++watch.brief_looks >= limits::kIdleLooksPerWhole;
   reading.brief = !watch.whole;
   reading.doubt_pause =

@@ -4,7 +4,6 @@
 
 #include <chrono>
 
-#include "weighlock/awex/calls.hpp"
 #include "weighlock/core/limits.hpp"
 #include "weighlock/core/url.hpp"
 #include "weighlock/core/words.hpp"
@@ -40,12 +39,6 @@ HttpResponse pair_not_found(const std::string& name) {
 HttpResponse failure_answer(const Error& error) {
   const int status = info(error.code).http_status;
   return error_answer(status < 400 ? 500 : status, error.text());
-}
-
-// As the Python gateway answers what devices of colocated workers make impossible.
-HttpResponse connect_failure(const Error& error) {
-  if (awex::is_device_trouble(error.text())) return error_answer(422, error.text());
-  return failure_answer(error);
 }
 
 // --- connect
@@ -192,7 +185,7 @@ void apply_connect(ApiContext& context, PairSpec spec, Responder responder) {
   const auto pending = PendingAnswer::make(context, std::move(responder));
   ConnectPair event;
   event.token = pending->when_replied([pending, name = spec.name](const Reply& reply) {
-    pending->answer(reply.error ? connect_failure(*reply.error) : connected_answer(pending->context(), name));
+    pending->answer(reply.error ? failure_answer(*reply.error) : connected_answer(pending->context(), name));
   });
   pending->deadline(context.settings.reply_by, [pending, name = spec.name] {
     pending->answer(error_answer(409, blocker_text(pending->context(), name)));

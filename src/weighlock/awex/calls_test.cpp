@@ -1,0 +1,56 @@
+// What an answer of an AWEX worker means.
+#include "weighlock/awex/calls.hpp"
+
+#include <gtest/gtest.h>
+
+#include "weighlock/core/transport.hpp"
+
+namespace weighlock::awex {
+namespace {
+
+constexpr const char* kTarget = "POST /awex/update_weights";
+
+Answer answer_of(int status, std::string body) {
+  return classify(kTarget, HttpResponse{status, {}, std::move(body)});
+}
+
+TEST(AwexCalls, a_member_that_says_that_its_peer_failed_blames_it) {
+  const Answer timed_out = answer_of(400, R"({"detail": "Timed out waiting 8000ms for send operation to complete"})");
+  EXPECT_EQ(timed_out.kind, AnswerKind::failed);
+  EXPECT_TRUE(timed_out.blames_a_peer);
+  EXPECT_FALSE(answer_of(500, R"({"error": "CUDA out of memory"})").blames_a_peer);
+  EXPECT_FALSE(answer_of(200, R"({"status": "ok"})").blames_a_peer);
+}
+
+TEST(AwexCalls, a_member_whose_own_connection_broke_blames_nobody_whatever_the_words_for_it) {
+  const TransportError error{TransportError::Kind::reset, false, "Connection reset by peer"};
+  const Answer answer = classify(kTarget, error);
+  EXPECT_EQ(answer.kind, AnswerKind::unknown);
+  EXPECT_FALSE(answer.blames_a_peer);
+  EXPECT_FALSE(answer.port_taken);
+}
+
+TEST(AwexCalls, a_taken_port_is_read_from_the_workers_words) {
+  EXPECT_TRUE(answer_of(500, R"({"error": "DistNetworkError: ... name: EADDRINUSE"})").port_taken);
+  EXPECT_FALSE(answer_of(500, R"({"error": "told to refuse"})").port_taken);
+}
+
+TEST(AwexCalls, colocated_workers_that_do_not_share_devices_one_to_one_are_refused_by_a_code_of_its_own) {
+  const auto refusal = [](const std::vector<DeviceOf>& workers) {
+    const Status checked = check_devices(workers);
+    return checked ? std::string() : std::string(info(checked.error().code).type) + " " + checked.error().text();
+  };
+  EXPECT_EQ(refusal({{"trainer a", true, "d0"}, {"worker b", false, "d0"}}), "");
+  EXPECT_EQ(
+      refusal({{"trainer a", true, "d0"}, {"trainer c", true, "d0"}, {"worker b", false, ""}}),
+      "devices_mismatched devices of colocated workers: trainer a and trainer c are both at d0: list each worker once");
+  EXPECT_EQ(refusal({{"trainer a", true, "d0"}, {"worker b", false, ""}}), "");
+  EXPECT_EQ(
+      refusal({{"trainer a", true, "d0"}, {"worker b", false, "d1"}}),
+      "devices_mismatched devices of colocated workers: trainer a is at d0, where no worker is: a colocated pair has "
+      "one of each side on every device");
+  EXPECT_EQ(info(ErrorCode::devices_mismatched).http_status, 422);
+}
+
+}  // namespace
+}  // namespace weighlock::awex
