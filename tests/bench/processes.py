@@ -73,8 +73,8 @@ class Fleet:
         self.http = Http(port)
         self.urls = self.http.json("POST", "/setup", setup)
 
-    def ask(self, what):
-        return self.http.json("POST", "/" + what, {})
+    def ask(self, what, body=None):
+        return self.http.json("POST", "/" + what, body or {})
 
     def end(self):
         self.child.kill()

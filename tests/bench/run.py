@@ -154,12 +154,13 @@ def measure_load(arguments):
 
 def measure_awex(arguments):
     workers = 8 if arguments.smoke else FEW
+    count = arguments.updates or (1 if arguments.smoke else 8)
 
     def transfer(gateway):
-        return scenarios.transfers(arguments, gateway, workers, arguments.updates or 20, scenarios.TRUSTING)
+        return scenarios.transfers(arguments, gateway, workers, count, scenarios.TRUSTING)
 
     def transfer_alike(gateway):
-        return scenarios.transfers(arguments, gateway, workers, arguments.updates or 20, scenarios.LIKE_THE_PEER)
+        return scenarios.transfers(arguments, gateway, workers, count, scenarios.LIKE_THE_PEER)
 
     runs = alternate(arguments, {"ours": [transfer, transfer_alike], "peer": [transfer]})
     arguments.raw["awex"] = runs

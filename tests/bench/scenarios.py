@@ -28,16 +28,20 @@ def fsyncs(path, since_ns):
             if int(begin) >= since_ns and re.search(r"journal\.db(-wal)?$", name.strip())]
 
 
-def one_update(lab, version):
+def one_update(lab, version, trainer_pauses=False):
     """An update whose workers have closed their idle connections before it, as engines do between two train steps."""
     lab.fleet.ask("close_idle")
     time.sleep(0.03)
     lab.fleet.ask("clear")
+    if trainer_pauses:
+        lab.fleet.ask("pause", {"paused": True})
     fleet_before, began_ns, before = lab.fleet.ask("statistics")["cpu_s"], time.monotonic_ns(), lab.gateway.cpu()
     wall, answer = lab.gateway.update(version)
     after = lab.gateway.cpu()
     if answer.get("status") != "ok":
         raise NotOk(f"{lab.gateway.name}: update {version}: {str(answer)[:500]}")
+    if trainer_pauses:
+        lab.fleet.ask("pause", {"paused": False})
     seen = lab.fleet.ask("statistics")
     if seen["still_paused"]:
         raise NotOk(f"{lab.gateway.name}: {seen['still_paused']} workers are left paused")
@@ -47,7 +51,8 @@ def one_update(lab, version):
     window = [seen["pause_began_s"] * 1e9, seen["pause_ended_s"] * 1e9]
     in_pause = sum(max(0, min(end, window[1]) - max(begin, window[0])) for begin, end in syncs)
     # A gateway that doesn't pause leaves it to the trainer, who pauses before the call and continues after it.
-    pause = seen["longest_pause_s"] - seen["slowest_own_s"] if lab.gateway.name == "ours" else wall
+    we_pause = lab.gateway.name == "ours" and not trainer_pauses
+    pause = seen["longest_pause_s"] - seen["slowest_own_s"] if we_pause else wall
     return {"wall_ms": wall * 1e3, "cpu_ms": (after - before) * 1e3, "calls": seen["requests"],
             "cpu_per_call_ms": (after - before) * 1e3 / seen["requests"], "pause_ms": pause * 1e3,
             "longest_pause_ms": seen["longest_pause_s"] * 1e3, "connections": seen["connections"],
@@ -62,7 +67,8 @@ def updates(arguments, gateway, workers, count, settings=None, latency=None):
         wall, answer = lab.gateway.update(1)
         if answer.get("status") != "ok":
             raise NotOk(f"{gateway}: the first update: {str(answer)[:500]}")
-        runs = [one_update(lab, version) for version in range(2, count + 2)]
+        trainer_pauses = (settings or {}).get("pause") == "caller"
+        runs = [one_update(lab, version, trainer_pauses) for version in range(2, count + 2)]
         out = {name: [run[name] for run in runs] for name in runs[0]}
         out.update(start_ms=[lab.gateway.start_s * 1e3], resident_mib=[memory_mib(lab.gateway.pid)[0]],
                    first_ms=[wall * 1e3])
@@ -74,6 +80,18 @@ def slow_loads(arguments, gateway, workers, count, settings=TRUSTING):
                   {"/save": SAVE_MS, "/update_weights_from_disk": LOAD_MS})
     out["beyond_ms"] = [wall - SAVE_MS - LOAD_MS for wall in out["wall_ms"]]
     return out
+
+
+def wait_for_looks(lab, engines):
+    """Train steps take longer than the ten seconds in which our gateway looks at each engine once: until it has. The
+    peer waits as long, since a process that was idle begins slowly."""
+    lab.fleet.ask("clear")
+    began = time.monotonic()
+    while time.monotonic() - began < 20:
+        time.sleep(0.25)
+        looked = lab.fleet.ask("statistics")["routes"].get("/server_info", {}).get("count", 0) >= engines
+        if looked if lab.gateway.name == "ours" else time.monotonic() - began > 10:
+            return
 
 
 def transfers(arguments, gateway, workers, count, settings=None):
@@ -88,7 +106,10 @@ def transfers(arguments, gateway, workers, count, settings=None):
         wall, answer = lab.gateway.update(1)
         if answer.get("status") != "ok":
             raise NotOk(f"{gateway}: the first transfer: {str(answer)[:500]}")
-        runs = [one_update(lab, version) for version in range(2, count + 2)]
+        runs = []
+        for version in range(2, count + 2):
+            wait_for_looks(lab, workers // 2)
+            runs.append(one_update(lab, version, (settings or {}).get("pause") == "caller"))
         out = {name: [run[name] for run in runs] for name in runs[0]}
         out.update(connect_ms=[connected * 1e3], first_ms=[wall * 1e3],
                    beyond_ms=[ms - TRANSFER_MS for ms in out["wall_ms"]])

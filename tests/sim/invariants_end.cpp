@@ -74,8 +74,11 @@ void Invariants::check_targets_at_end(const protocol::Update& update) {
       throw Violation{7, fmt::format("{} is {} without a cause", url, name(worker.state))};
     }
     const EngineTruth& real = truth(url);
-    const bool ours =
-        real.paused && !real.foreign_paused && real.alive && real.incarnation == worker.incarnation && !excused(url);
+    const auto book = books_.find(url);
+    // An operator who released it, ABANDONED, took its pause over (protocol.md section 2): nobody here knows of it.
+    const bool let_go = book != books_.end() && book->second.let_go;
+    const bool ours = real.paused && !real.foreign_paused && real.alive && real.incarnation == worker.incarnation &&
+                      !excused(url) && !let_go;
     if (worker.state == WorkerState::ready && ours) {
       throw Violation{7, fmt::format("update {} ended as {} and {} is ready, but merely paused", update.id,
                                      name(update.state), url)};
@@ -137,12 +140,19 @@ std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
   const EngineTruth& real = truth(worker.url);
   const auto book = books_.find(worker.url);
   if (book != books_.end() && book->second.let_go) return "";
-  // It ended before it could look after what it had taken over: its file lists that for whoever comes next.
-  if (stopped_ && worker.taken_over) return "";
+  // It ended before it could look after what it had taken over, or while it took it: its file, which takes its
+  // predecessor's list along, tells whoever comes next.
+  const auto pair = state().pairs.find(worker.pair);
+  const bool takes = pair != state().pairs.end() && pair->second.ownership.epoch == 0 && pair->second.ownership.claim;
+  if (stopped_ && (worker.taken_over || takes)) return "";
   if (!real.alive || !real.paused || real.foreign_paused || excused(worker.url)) return "";
   const bool named = worker.state == WorkerState::quarantined || worker.state == WorkerState::abandoned ||
                      worker.state == WorkerState::foreign;
   if (named && worker.cause) return "";
+  // Released, and the process ended before it was read: the records say so, and the next one brings it back.
+  const bool released =
+      worker.state == WorkerState::joining && worker.cause && worker.cause->code == protocol::CauseCode::operator_hold;
+  if (stopped_ && released) return "";
   return fmt::format("{} is paused by us and {}", worker.url, name(worker.state));
 }
 

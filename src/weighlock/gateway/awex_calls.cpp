@@ -27,8 +27,10 @@ AwexCalls::AwexCalls(Loop& loop, HttpClient& http, Settings settings) : loop_(lo
 HttpClient::CallId AwexCalls::send(Request request, Milliseconds deadline, std::function<void(HttpResult)> done) {
   HttpCallOptions options;
   options.deadline = deadline;
-  options.fresh_connection = true;  // never repeated, so a connection that may be dying is not good enough
-  options.never_waits = true;       // no member is out of a collective before all are in
+  // Nothing is asked twice, so a connection that may be dying is not good enough; a GET would be repeated.
+  options.fresh_connection = request.request.method == "GET";
+  options.idle_at_most = kRecentConnection;
+  options.never_waits = true;  // no member is out of a collective before all are in
   if (request.place) options.answer_bytes_max = settings_.report_bytes_max;
   options.answer_place = std::move(request.place);
   return http_.send(url_of(request.url), std::move(request.request), options,

@@ -1,5 +1,5 @@
-// Requests to the members of a transfer group: each sent once, on a connection of its own, all of a step at the same
-// time.
+// Requests to the members of a transfer group: each sent once, on a connection that is new or has just answered, all of
+// a step at the same time.
 //
 // Thread rule: loop thread only. Owned by AwexGroups; callbacks are never called after the end of this.
 #pragma once

@@ -4,11 +4,7 @@
 #include <utility>
 
 namespace weighlock {
-namespace {
-
-constexpr Milliseconds kRecent{1000};  // uvicorn, which serves both engines, closes after 5 s
-
-}  // namespace
+namespace {}  // namespace
 
 EngineCalls::~EngineCalls() {
   for (const auto& [id, running] : calls_) http_.cancel(running.request);
@@ -47,7 +43,7 @@ void EngineCalls::take(Id id, Turn turn) {
   options.deadline = std::max(Milliseconds(1), running.deadline - loop_.now());
   if (step.at_most) options.deadline = std::min(options.deadline, *step.at_most);
   options.fresh_connection = step.fresh_connection;
-  if (step.recent_connection) options.idle_at_most = kRecent;
+  if (step.recent_connection) options.idle_at_most = kRecentConnection;
   running.request = http_.send(running.engine, std::move(step.request), options,
                                [this, id, alive = std::weak_ptr(alive_)](HttpResult result) {
                                  if (alive.expired()) return;

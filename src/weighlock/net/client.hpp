@@ -37,6 +37,10 @@ struct HttpCallOptions {
   std::shared_ptr<AnswerRoom::Place> answer_place = {};        // null: its body is read at once, whatever others take
 };
 
+// A connection that answered so recently isn't being closed for having been idle: uvicorn, which serves the engines,
+// does that after 5 s.
+inline constexpr Milliseconds kRecentConnection{1000};
+
 class HttpClient {
  public:
   struct Settings {

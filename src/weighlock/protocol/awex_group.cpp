@@ -198,7 +198,11 @@ void begin_group_connect(Context& context, const ConnectPair& event) {
   GroupAsk ask;
   ask.connect = event;
   ask.group.trainers = event.spec.trainer_urls;
-  for (const WorkerSpec& worker : event.spec.workers) ask.group.workers.push_back(worker.url);
+  for (const WorkerSpec& worker : event.spec.workers) {
+    ask.group.workers.push_back(worker.url);
+    const auto known = context.state().workers.find(worker.url);
+    if (known != context.state().workers.end()) ask.group.incarnations[worker.url] = known->second.incarnation;
+  }
   build(context, event.spec.name, *event.spec.awex, std::move(ask));
 }
 
@@ -276,8 +280,8 @@ void transfer_survey_done(Context& context, Update& update) {
                     !has_new_process(context, *pair.group);
   std::map<std::string, std::string> incarnations;
   for (const std::string& url : workers) incarnations[url] = context.state().workers.at(url).incarnation;
-  update.targets.clear();
   if (fits) return group_stands(context, update);
+  update.targets.clear();
   drop_group(context, update.pair, "its members changed");
   GroupAsk ask;
   ask.update = update.id;

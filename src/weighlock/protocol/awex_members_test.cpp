@@ -49,6 +49,31 @@ TEST_F(AwexMembersTest, a_process_that_is_replaced_after_the_group_was_built_is_
   EXPECT_EQ(worker(0).state, WorkerState::ready);
 }
 
+// Its adapters' pair knew the process before the group was built; the model's pair reads it for the first time behind
+// that.
+TEST_F(AwexMembersTest,
+       a_process_that_only_an_adapters_pair_knew_when_the_group_was_built_is_missed_when_it_is_replaced) {
+  ConnectPair event;
+  event.token = 2;
+  event.spec.name = "adapters";
+  event.spec.save_path = "/adapters";
+  event.spec.lora = LoraSpec{"ad", 0};
+  event.spec.workers = {WorkerSpec{url(0), std::nullopt}, WorkerSpec{url(1), std::nullopt}};
+  event.spec.trainer_urls.push_back(trainer(9));
+  post(event);
+  RequestUpdate adapter;
+  adapter.token = 3;
+  adapter.pair = "adapters";
+  adapter.version = 1;
+  post(adapter);
+  ASSERT_EQ(worker(1).incarnation, "start-1");
+  connect(2);
+  restart(1);
+  EXPECT_EQ(update(request(1)).state, UpdateState::succeeded);
+  EXPECT_EQ(builds.size(), 2u);
+  EXPECT_EQ(transfers.at(0).name, builds.at(1).name);
+}
+
 TEST_F(AwexMembersTest, a_member_that_was_not_reached_before_a_death_is_not_taken_for_untouched) {
   connect(2);
   EXPECT_EQ(update(request(1)).state, UpdateState::succeeded);

@@ -27,8 +27,11 @@ bool trusts_answers(const Update& update) {
 }
 
 bool may_read_briefly(const Update& update, const Target& target, const Worker& worker) {
-  if (update.transfer && update.state < UpdateState::loading) return false;  // the group is of processes, not of URLs
-  return trusts_answers(update) && !target.read_whole && !worker.labels.empty();
+  if (!trusts_answers(update) || target.read_whole || worker.labels.empty()) return false;
+  if (!update.transfer || update.state >= UpdateState::loading) return true;
+  // A group is of processes, not of URLs. A label that only we write tells them apart, once the process that has it was
+  // read behind the load.
+  return !worker.load_since_read && worker.labels.size() == 1 && worker.labels.front() != worker.start_label;
 }
 
 Pair& Context::pair_of(const Update& update) {

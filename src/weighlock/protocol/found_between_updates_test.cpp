@@ -42,6 +42,27 @@ TEST_F(FoundBetweenUpdatesTest, worker_whose_load_failed_half_way_is_not_taken_f
   EXPECT_FALSE(worker(0).touched);
 }
 
+// The last thing that failed was out of reach, and did nothing; the load before it had.
+TEST_F(FoundBetweenUpdatesTest, torn_worker_that_was_out_of_reach_since_is_paused_when_somebody_continues_it) {
+  engine(0).dialect = DialectKind::vllm;
+  engine(0).paused = true;  // by its trainer, so no pause of ours holds it
+  sealed.reference_clean = false;
+  connect(1);
+  Policy policy;
+  policy.evidence = Evidence::acknowledged;
+  script(0, K::load, failed(OutcomeKind::touched, "half of it"));
+  request(1, policy);
+  ASSERT_EQ(worker(0).cause->code, CauseCode::no_last_good);
+  script(0, K::load, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
+  request(2, policy);
+  ASSERT_EQ(worker(0).cause->code, CauseCode::unreachable);
+  ASSERT_EQ(count(0, K::pause), 0);
+  engine(0).paused = false;
+  advance(10s);
+  EXPECT_TRUE(engine(0).paused);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+}
+
 TEST_F(FoundBetweenUpdatesTest, load_that_did_nothing_leaves_a_worker_as_whole_as_it_was) {
   connect(1);
   request(1);

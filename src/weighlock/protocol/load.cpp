@@ -342,6 +342,7 @@ void transfer_succeeded(Context& context, Update& update) {
     context.set_worker(worker, WorkerState::loaded, worker.cause);
     // No collective writes one, so it is due also where answers are believed.
     context.call(update, target, Step::labelling_version, label_operation(update.version.label));
+    if (flushes_after_load(update, context.traits_of(worker))) context.intend(update, target, flush_operation(update));
   }
 }
 

@@ -30,6 +30,16 @@ class AdapterJoinTest : public Fixture {
     post(event);
     for (const std::int64_t version : {1, 2}) request_lora(version);
   }
+  // The same adapter on workers that no model's pair has.
+  void connect_adapters_only() {
+    ConnectPair event;
+    event.spec.name = "lora";
+    event.spec.save_path = "/shared";
+    event.spec.lora = LoraSpec{"policy", 2};
+    event.spec.workers = {WorkerSpec{url(0), std::nullopt}, WorkerSpec{url(1), std::nullopt}};
+    event.spec.trainer_urls.push_back(trainer(9));
+    post(event);
+  }
   UpdateId request_lora(std::int64_t version) {
     RequestUpdate event;
     event.token = 500 + static_cast<ReplyToken>(version);
@@ -71,13 +81,7 @@ TEST_F(AdapterJoinTest, engine_that_restarts_gets_its_model_first_and_then_the_w
 }
 
 TEST_F(AdapterJoinTest, engine_that_only_adapters_are_loaded_into_gets_them_back_too) {
-  ConnectPair event;
-  event.spec.name = "lora";
-  event.spec.save_path = "/shared";
-  event.spec.lora = LoraSpec{"policy", 2};
-  event.spec.workers = {WorkerSpec{url(0), std::nullopt}, WorkerSpec{url(1), std::nullopt}};
-  event.spec.trainer_urls.push_back(trainer(9));
-  post(event);
+  connect_adapters_only();
   for (const std::int64_t version : {1, 2}) request_lora(version);
   expect_served(1);
   restart(1);
@@ -91,6 +95,30 @@ TEST_F(AdapterJoinTest, engine_that_only_adapters_are_loaded_into_gets_them_back
   engine(1).paused = true;
   advance(90s);
   EXPECT_EQ(worker(1).state, WorkerState::ready) << "its model is nobody's here";
+}
+
+TEST_F(AdapterJoinTest, engine_whose_dialect_was_found_after_the_commit_is_looked_at_from_then_on) {
+  connect_adapters_only();
+  script(1, K::identify, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
+  ASSERT_EQ(update(request_lora(1)).state, UpdateState::degraded);
+  ASSERT_FALSE(worker(1).dialect);
+  seal_error = Error{ErrorCode::checkpoint_invalid, "no such file", nullptr};
+  ASSERT_EQ(update(request_lora(2)).state, UpdateState::aborted);
+  ASSERT_TRUE(worker(1).dialect);
+  advance(60s);
+  EXPECT_EQ(engine(1).adapters, (Names{{"policy-v1", "/shared/v1.a1"}}));
+}
+
+TEST_F(AdapterJoinTest, look_at_an_engine_that_only_adapters_were_loaded_into_ends_when_their_pair_is_removed) {
+  connect_adapters_only();
+  request_lora(1);
+  silence(1, K::read_state);
+  advance(12s);
+  ASSERT_TRUE(worker(1).watch.call);
+  const std::size_t before = cancels.size();
+  post(RemovePair{60, "lora"});
+  EXPECT_TRUE(state().workers.empty());
+  EXPECT_EQ(cancels.size(), before + 1);
 }
 
 TEST_F(AdapterJoinTest, update_that_comes_meanwhile_waits_for_it) {

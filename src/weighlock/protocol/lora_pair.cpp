@@ -23,7 +23,7 @@ void let_go(Context& context, Pair& pair, const std::string& url) {
   pair.adapters.erase(it);
   const auto worker = context.state().workers.find(url);
   if (worker != context.state().workers.end() && worker->second.pair.empty() && !is_shared(context.state(), url))
-    context.state().workers.erase(worker);
+    forget_worker(context, url);
 }
 
 }  // namespace

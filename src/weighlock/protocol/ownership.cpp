@@ -41,6 +41,7 @@ void set_timer(Context& context, const std::string& pair, Ownership& own, Millis
   cancel_timer(context, own);
   const TimerId id = context.state().next_id++;
   own.timer = id;
+  own.due = context.now() + after;
   context.state().epoch_timers[id] = pair;
   context.emit(StartTimer{id, after});
 }
@@ -403,8 +404,8 @@ void on_epoch_timer(Context& context, const std::string& name) {
   Ownership& own = pair->ownership;
   own.timer.reset();
   if (!own.look) return look(context, name, *pair);
-  // While the storage says nothing it is taken to have said so each time: who misses one stood still, and waits again.
-  if (own.overdue && !is_fresh(context, own)) own.overdue = own.in_grace = false;
+  // Silence counts only while this process was there to be told: who comes late stood still, and waits once more.
+  if (context.now() - own.due > limits::kEpochLookBusy) own.overdue = own.in_grace = false;
   if (!own.overdue && !std::exchange(own.in_grace, true)) return set_timer(context, name, own, limits::kEpochLookBusy);
   own.overdue = true;
   own.known_at = context.now();

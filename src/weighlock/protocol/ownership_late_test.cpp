@@ -128,6 +128,29 @@ TEST_F(LateTest, process_that_stands_still_while_the_storage_says_nothing_waits_
   EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
 }
 
+TEST_F(LateTest, process_that_stands_still_in_a_looks_grace_waits_for_its_answer_once_more) {
+  connect(2);
+  request(1);
+  silence(0, K::load);
+  const UpdateId id = request(2);
+  epochs->looks_silent = true;
+  advance(limits::kEpochLookTimeout + 100ms);
+  ASSERT_TRUE(own().in_grace);
+  ASSERT_FALSE(own().overdue);
+  before = calls();
+  stand_still(kStoodStill);
+  taken_by_another();
+  seen = epochs->highest();
+  advance(0ms);  // the grace's timer, long due, comes before what was answered meanwhile
+  EXPECT_FALSE(own().overdue);
+  answer_silenced(0, ok());
+  EXPECT_EQ(calls(), before);
+  answer_look();
+  EXPECT_EQ(calls(), before);
+  ASSERT_TRUE(update(id).error);
+  EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
+}
+
 // --- claims
 
 TEST_F(LateTest, list_that_was_written_long_ago_pauses_nobody_before_a_look) {

@@ -47,6 +47,7 @@ struct Ownership {
   bool looked_again = false;        // the running look follows one whose answer was too old to act on
   bool overdue = false;             // a look has no answer within its limit: nothing waits for it any more
   std::optional<TimerId> timer;     // the next look, or the limit of the running one
+  Instant due;                      // when that is to fire
   bool update_waits = false;        // the active update waits for the running claim before it goes on
   bool go_on_waits = false;         // ... and for the running look too: the claim's answer was old
   bool recover_waits = false;       // what the process before left waits for a first look

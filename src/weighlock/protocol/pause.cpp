@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
@@ -170,6 +171,7 @@ void exclude(Context& context, Target& target, Verdict verdict, CauseCode code, 
 }  // namespace
 
 void begin_pausing(Context& context, Update& update) {
+  const auto surveyed = std::exchange(update.targets, {});
   std::set<std::string> workers;
   const bool others_serve = make_room(context, context.pair_of(update));
   for (const auto& [url, worker] : context.state().workers) {
@@ -178,7 +180,12 @@ void begin_pausing(Context& context, Update& update) {
   }
   if (!take_locks(context, update, std::move(workers))) return;
   context.set_state(update, UpdateState::pausing);
-  begin_survey(context, update);
+  const auto& locked = update.wanted_locks;
+  const bool knows_all = std::equal(surveyed.begin(), surveyed.end(), locked.begin(), locked.end(),
+                                    [](const auto& target, const std::string& url) { return target.first == url; });
+  if (!knows_all) return begin_survey(context, update);
+  update.targets = surveyed;  // read in this very step
+  pausing_survey_done(context, update);
 }
 
 void pausing_survey_done(Context& context, Update& update) {

@@ -89,7 +89,8 @@ void read_worker(Context& context, Update& update, Target& target) {
   yield_watch(context, worker);
   Operation reading = next_reading(context, worker);
   reading.brief = reading.kind == OperationKind::read_state && may_read_briefly(update, target, worker);
-  reading.doubt_pause = update.state >= UpdateState::pausing && !worker.paused_by_us;  // else nothing follows from it
+  const bool last = update.state >= UpdateState::pausing || update.transfer;  // a survey from which something follows
+  reading.doubt_pause = last && update.policy.pause == PauseOwner::gateway && !worker.paused_by_us;
   context.call(update, target, Step::surveying, std::move(reading));
 }
 

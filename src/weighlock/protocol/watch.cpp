@@ -93,7 +93,7 @@ bool is_in_update(Context& context, const Worker& worker) {
 void look(Context& context, Worker& worker) {
   Operation reading = next_reading(context, worker);
   Watch& watch = worker.watch;
-  watch.whole = watch.whole || !serves(worker) || reading.kind != OperationKind::read_state ||
+  watch.whole = watch.whole || !serves(worker) || worker.load_since_read || reading.kind != OperationKind::read_state ||
                 ++watch.brief_looks >= limits::kIdleLooksPerWhole;
   reading.brief = !watch.whole;
   reading.doubt_pause =
@@ -118,7 +118,7 @@ void tell_that_it_runs(Context& context, Worker& worker, std::string message) {
 // and it was only out of reach; or it is what the process started with, and it waits to be brought in. Whoever
 // generates with that one may have nothing else to generate with.
 bool may_run(const Pair& pair, const Worker& worker, const StateReading& reading) {
-  if (worker.paused_by_us) return false;
+  if (worker.paused_by_us || worker.touched) return false;
   const CauseCode why = worker.cause ? worker.cause->code : CauseCode::load_unknown;
   const bool joined = why == CauseCode::restarted;
   const bool out_of_reach = why == CauseCode::unreachable || why == CauseCode::credentials;
@@ -305,7 +305,8 @@ void begin_watch(Context& context, Worker& worker) {
 void note_dialect(Context& context, Worker& worker, DialectKind dialect) {
   const bool was_known = worker.dialect.has_value();
   worker.dialect = dialect;
-  if (!was_known && !worker.watch.timer && !worker.watch.call && !worker.pair.empty()) begin_watch(context, worker);
+  if (was_known || worker.watch.timer || worker.watch.call) return;
+  worker.pair.empty() ? watch_for_adapters(context, worker) : begin_watch(context, worker);
 }
 
 void look_soon(Context& context, Worker& worker, Milliseconds within) {

@@ -248,6 +248,10 @@ json::object Fleet::control(std::string_view target, const json::value& body) {
     clear();
     return {};
   }
+  if (target == "/pause") {  // {"paused": true}: as a trainer does it, with all engines at once
+    for (Worker& worker : workers_) worker.paused = !worker.trainer && find_bool(body, "paused").value_or(false);
+    return {};
+  }
   if (target == "/close_idle")
     return {{"closed", server_.close_idle(control_ + 1, control_ + 1 + static_cast<int>(workers_.size()))}};
   return {{"error", "unknown target"}};

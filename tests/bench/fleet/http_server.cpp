@@ -170,21 +170,24 @@ int HttpServer::close_idle(int first, int last) {
   return static_cast<int>(idle.size());
 }
 
-int HttpServer::next_timeout_ms() {
+std::optional<timespec> HttpServer::next_timeout() {
   while (!timers_.empty() && timers_.top().due <= Clock::now()) {
     const std::function<void()> work = timers_.top().work;
     timers_.pop();
     work();
   }
-  if (timers_.empty()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.top().due - Clock::now());
-  return std::max(0, static_cast<int>(left.count()));
+  if (timers_.empty()) return std::nullopt;
+  const std::chrono::nanoseconds left = std::max<Clock::duration>(timers_.top().due - Clock::now(), Clock::duration(0));
+  return timespec{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
 }
 
 void HttpServer::run() {
   std::array<epoll_event, 256> events;
   while (true) {
-    const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
+    const std::optional<timespec> timeout =
+        next_timeout();  // in ns: epoll_wait's milliseconds would be counted as ours
+    const int count =
+        epoll_pwait2(epoll_, events.data(), static_cast<int>(events.size()), timeout ? &*timeout : nullptr, nullptr);
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       const std::uint64_t id = event.data.u64;

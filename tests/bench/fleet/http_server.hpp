@@ -6,8 +6,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <string>
 #include <string_view>
@@ -73,7 +75,7 @@ class HttpServer {
   void take_requests(std::uint64_t id);
   void flush(std::uint64_t id, Connection& connection);
   void drop(std::uint64_t id);
-  int next_timeout_ms();
+  std::optional<timespec> next_timeout();
 
   Handler handler_;
   int epoll_ = -1;
