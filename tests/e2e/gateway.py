@@ -119,6 +119,10 @@ class Gateway:
         """One update to its end: the update object, whatever its outcome."""
         return self.outcome(self.begin_update(version, path, policy, seconds).answer(seconds + 30))
 
+    def newest(self):
+        """The update that was asked for last, as it is now."""
+        return self.good("GET", f"/v1/pairs/{self.pair}/updates?limit=1")["items"][0]
+
     def begin_update(self, version, path=None, policy=None, seconds=150):
         body = {"version": version}
         if path:
