@@ -305,5 +305,19 @@ TEST_F(OwnershipTest, transfer_whose_workers_were_read_before_the_process_stood_
   EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
 }
 
+TEST_F(OwnershipTest, worker_whose_load_has_no_answer_when_the_update_is_undone_is_listed_without_a_label) {
+  connect(2);
+  request(1);
+  silence(0, K::load);
+  silence(0, K::barrier);
+  script(1, K::load, failed(OutcomeKind::touched, "broken"));
+  Policy everyone;
+  everyone.on_failure = OnFailure::rollback_all;
+  const UpdateId id = request(2, everyone);
+  ASSERT_EQ(update(id).state, UpdateState::restoring);
+  ASSERT_FALSE(epochs->highest().paused.empty());
+  EXPECT_EQ(epochs->highest().paused[0], (HeldWorker{url(0), "start-1", ""}));
+}
+
 }  // namespace
 }  // namespace weighlock::protocol
