@@ -322,12 +322,13 @@ struct Pair {
   std::optional<ConnectPair> reconnect;            // waits for the running update
   std::optional<TransferGroup> group;              // none = the next update builds one
   Ownership ownership;
-  std::deque<ChangeWorker> changes;     // likewise, in order
-  std::set<std::string> leaving;        // workers that the first of them removes, while they are healed
-  std::set<UpdateId> joins;             // running ones, of one worker each
-  std::deque<UpdateId> joins_ended;     // newest last, bounded
-  bool distrusted = false;              // the committed version's files turned out bad
-  Instant used_at;                      // the last update or connect
+  std::deque<ChangeWorker> changes;  // likewise, in order
+  std::set<std::string> leaving;     // workers that the first of them removes, while they are healed
+  std::set<UpdateId> joins;          // running ones, of one worker each
+  std::deque<UpdateId> joins_ended;  // newest last, bounded
+  bool distrusted = false;           // the committed version's files turned out bad
+  bool trainer_pauses = false;  // of this process: the last update found all workers paused, and that was made sure of
+  Instant used_at;              // the last update or connect
   std::optional<Instant> requested_at;  // the last update
   Milliseconds longest_gap{0};          // between two updates
   std::vector<ReplyToken> removing;     // waits likewise; non-empty: the pair is being removed
