@@ -23,8 +23,12 @@ class Worker:
     port: int = 0
 
     @property
+    def host(self) -> str:
+        return self.options.get("host", "127.0.0.1")
+
+    @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{wire.in_url(self.host)}:{self.port}"
 
     @property
     def infers(self) -> bool:

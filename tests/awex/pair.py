@@ -20,11 +20,11 @@ MEETING_PORTS = (20_000, 32_000)
 PATIENCE = 90
 
 
-def meeting_port() -> int:
+def meeting_port(host: str) -> int:
     while True:
         port = random.randrange(*MEETING_PORTS)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
+        with socket.socket(wire.family_of(host)) as probe:
+            if probe.connect_ex((host, port)) != 0:
                 return port
 
 
@@ -48,14 +48,15 @@ class Pair:
     # --- calls
 
     def try_connect(self, save_path: str = "") -> wire.Answer:
+        meeting = self.engines[0].host
         body = {
             "pair_name": self.gateway.pair,
             "train_worker_urls": [w.url for w in self.trainers],
             "inference_worker_urls": [w.url for w in self.engines],
             "mode": "awex",
             "save_path": save_path,
-            "nccl_master_addr": "127.0.0.1",
-            "nccl_master_port": meeting_port(),
+            "nccl_master_addr": meeting,
+            "nccl_master_port": meeting_port(meeting),
             "colocate": self.colocated,
         }
         return self.gateway.call("POST", "/connect", body, timeout=PATIENCE)

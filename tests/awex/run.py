@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Drives the real awex package through the gateway: transfers between six pairs of layouts, the colocated
-sequence, then everything that can go wrong.
+"""Drives the real awex package through the gateway: transfers between seven pairs of layouts, one of them over
+IPv6, the colocated sequence, then everything that can go wrong.
 
     tests/awex/run.py                     all of it: under 6 minutes on two cores once the environment is there
     tests/awex/run.py --only layouts      or: --only colocated, --only faults
     tests/awex/run.py --logs DIR          folder for logs; kept. By default a temporary one, kept on failure
 
 WEIGHLOCK_BIN is the program (default build/release/weighlock). Prints each step with its seconds, and a table at the end.
-Exit code 0 if all passed, 1 if not, 2 for wrong arguments.
+What this machine can't run (it has no IPv6) is told as SKIPPED.
+Exit code 0 if nothing failed, 1 if something did, 2 for wrong arguments.
 """
 import argparse
 import os
@@ -45,6 +46,8 @@ def python_with_the_package() -> str:
 def run_layouts(steps: Steps, gateway: Gateway, fleet: Fleet) -> None:
     for layout in layouts.LAYOUTS:
         steps.run(f"transfer: {layout.name}", layouts.transfer, gateway, fleet, layout, steps.say)
+    name = f"transfer: {layouts.OVER_IPV6.name}"
+    steps.run(name, layouts.transfer_over_ipv6, gateway.binary, gateway.folder, fleet, steps.say)
 
 
 def run_faults(steps: Steps, gateway: Gateway, fleet: Fleet) -> None:

@@ -40,6 +40,7 @@ class Options:
     """One worker. rank, world and layout are a trainer's, tp is an engine's."""
 
     role: str
+    host: str = "127.0.0.1"
     port: int = 0
     rank: int = 0
     world: int = 1
@@ -285,9 +286,10 @@ class InferWorker(Worker):
         return Answer(200, rows) if rows is not None else Answer(400, {"error": {"message": "Get parameter by name failed"}})
 
 
-def listen(port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """On a port that a killed predecessor has just left, too."""
-    listener = socket.create_server(("127.0.0.1", port), backlog=256)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=256)
     listener.setblocking(False)
     return listener
 
@@ -295,6 +297,6 @@ def listen(port: int) -> socket.socket:
 def run(options: Options, announce: Callable[[int], None]) -> None:
     """Serves until the process ends; announces its port when it answers."""
     made = TrainWorker(options) if options.role == "train" else InferWorker(options)
-    listener = listen(options.port)
+    listener = listen(options.host, options.port)
     announce(listener.getsockname()[1])
     asyncio.run(serve(listener, made.handle))

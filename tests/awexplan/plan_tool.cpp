@@ -102,6 +102,10 @@ Status run(const std::string& directory, const Topology& topology, bool with_pla
   const double repair_seconds = passed();
   const Served served = serialise(*repaired);
   const double serve_seconds = passed();
+  // What the gateway does at connect.
+  const Status lists_proven = prove(*repaired);
+  if (!lists_proven) return lists_proven;
+  const double lists_seconds = passed();
   const Plan plan = predict(*repaired);
   const double predict_seconds = passed();
   const Status proven = prove(*repaired, plan);
@@ -114,11 +118,12 @@ Status run(const std::string& directory, const Topology& topology, bool with_pla
   fmt::print(
       "{{\"reported_bytes\":{},\"served_train_bytes\":{},\"served_infer_bytes\":{},\"parse_s\":{:.3f},\"repair_s\":{:."
       "3f},"
-      "\"serialise_s\":{:.3f},\"predict_s\":{:.3f},\"prove_s\":{:.3f},\"operations\":{},\"needed\":{},\"sent\":{},"
+      "\"serialise_s\":{:.3f},\"prove_lists_s\":{:.3f},\"pairs\":{},\"predict_s\":{:.3f},\"prove_s\":{:.3f},"
+      "\"operations\":{},\"needed\":{},\"sent\":{},"
       "\"busiest\":{},\"lower_bound\":{},\"idle\":{},\"moved\":{},\"resident_kib\":{}}}\n",
       reading.bytes, served.train.size(), served.infer.size(), reading.parse_seconds, repair_seconds, serve_seconds,
-      predict_seconds, prove_seconds, plan.operations.size(), s.needed, s.total_sent, s.busiest, s.lower_bound, s.idle,
-      repaired->moved, resident_kib_max());
+      lists_seconds, pairs_of_parts(*repaired), predict_seconds, prove_seconds, plan.operations.size(), s.needed,
+      s.total_sent, s.busiest, s.lower_bound, s.idle, repaired->moved, resident_kib_max());
   return {};
 }
 

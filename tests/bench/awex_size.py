@@ -26,7 +26,8 @@ def planned(arguments, directory, sizes):
     told["balance"] = told["busiest"] / told["lower_bound"]
     told["redundancy"] = told["sent"] / told["needed"]
     told["resident_gib"] = told["resident_kib"] / 2**20
-    told["connect_cpu_s"] = told["parse_s"] + told["plan_s"] + told["serialise_s"]
+    told["connect_cpu_s"] = told["parse_s"] + told["repair_s"] + told["prove_lists_s"] + told["serialise_s"]
+    told["proof_of_connect"] = told["prove_lists_s"] / told["connect_cpu_s"]
     return told
 
 

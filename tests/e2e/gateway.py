@@ -13,19 +13,20 @@ TERMINAL = {"succeeded", "degraded", "rolled_back", "aborted", "rejected", "fail
 class Gateway:
     """One `weighlock serve` with a state directory of its own, and one pair."""
 
-    def __init__(self, binary, folder, pair="policy"):
+    def __init__(self, binary, folder, pair="policy", host="127.0.0.1"):
         self.binary = binary
         self.folder = folder
         self.pair = pair
-        self.port = wire.free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.host = host
+        self.port = wire.free_port(host)
+        self.url = f"http://{wire.in_url(host)}:{self.port}"
         self.log = os.path.join(folder, "gateway.log")
         self.process = None
 
     def start(self):
         os.makedirs(self.folder, exist_ok=True)
         command = [
-            self.binary, "serve", "--host", "127.0.0.1", "--port", str(self.port),
+            self.binary, "serve", "--host", self.host, "--port", str(self.port),
             "--state-dir", os.path.join(self.folder, "state"), "--log-level", "info",
         ]  # fmt: skip
         # The key comes from the environment: one on a command line is seen by everybody on the machine.
@@ -117,6 +118,10 @@ class Gateway:
     def update(self, version, path=None, policy=None, seconds=150):
         """One update to its end: the update object, whatever its outcome."""
         return self.outcome(self.begin_update(version, path, policy, seconds).answer(seconds + 30))
+
+    def newest(self):
+        """The update that was asked for last, as it is now."""
+        return self.good("GET", f"/v1/pairs/{self.pair}/updates?limit=1")["items"][0]
 
     def begin_update(self, version, path=None, policy=None, seconds=150):
         body = {"version": version}

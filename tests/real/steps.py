@@ -8,10 +8,15 @@ import time
 import traceback
 
 
+class Skipped(Exception):
+    """Raised by a step that this machine can't run: its text is the reason. Neither passed nor failed."""
+
+
 class Steps:
     def __init__(self, out=sys.stdout):
         self.out = out
         self.done = []
+        self.skipped = []
 
     def say(self, text):
         print(f"      {text}", file=self.out, flush=True)
@@ -24,6 +29,10 @@ class Steps:
         value, error = None, ""
         try:
             value = action(*args)
+        except Skipped as reason:
+            self.skipped.append((name, str(reason)))
+            print(f"[SKIPPED] {name}: {reason}", file=self.out, flush=True)
+            return None
         except Exception as caught:
             error = f"{type(caught).__name__}: {caught}"
             traceback.print_exc(file=self.out)
@@ -40,6 +49,8 @@ class Steps:
         print("\nstep                                                                        seconds", file=self.out)
         for name, seconds, error in self.done:
             print(f"{name[:72]:72} {seconds:10.1f}{'  FAILED: ' + error[:160] if error else ''}", file=self.out)
+        for name, reason in self.skipped:
+            print(f"{name[:72]:72}    SKIPPED: {reason}", file=self.out)
         total = sum(seconds for _, seconds, _ in self.done)
         print(f"{'all':72} {total:10.1f}", file=self.out, flush=True)
 
@@ -57,6 +68,8 @@ def run_in_folder(name, logs, run):
     if steps.failed():
         print(f"failed: {', '.join(steps.failed())}; logs are in {folder}")
         return 1
+    if steps.skipped:
+        print(f"SKIPPED, so nothing is known of: {', '.join(name for name, _ in steps.skipped)}")
     if not logs:
         shutil.rmtree(folder)
     return 0

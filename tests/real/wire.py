@@ -105,7 +105,16 @@ def wait_until(condition, timeout, what, every=0.05):
         time.sleep(every)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
+def in_url(host):
+    """An IPv6 address gets its brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def family_of(host):
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def free_port(host="127.0.0.1"):
+    with socket.socket(family_of(host)) as s:
+        s.bind((host, 0))
         return s.getsockname()[1]

@@ -37,8 +37,13 @@ Plan predict(const Repaired& repaired);
 std::vector<const Operation*> operations_of(const Repaired& repaired, const Plan& plan, std::uint32_t transfer_rank);
 
 // Every element of every receiver is written exactly once, by the same element of a sender. Error: internal, naming the
-// tensor, the rank and the first hole or overlap.
+// tensor, the rank and the first hole or overlap, or the tensor that one list lacks.
 Status prove(const Repaired& repaired, const Plan& plan);
+
+// `prove` of what `predict` says, a tensor at a time: needs memory for one tensor's operations, and looks at
+// `pairs_of_parts` pairs of a sender's and a receiver's part. Engines that read as others do aren't looked at again.
+Status prove(const Repaired& repaired);
+std::uint64_t pairs_of_parts(const Repaired& repaired);
 
 struct Statistics {
   std::vector<std::uint64_t> sent;  // bytes, by training rank

@@ -324,5 +324,54 @@ TEST(Predict, a_plan_with_a_hole_or_a_second_write_is_not_proven) {
   expect_told(prove(*result, plan).error().text(), {"tensor 'w'", "inference rank 0", "hole [5,10)"});
 }
 
+// What it would say if the mistake were in our lists.
+std::string refusal(const Repaired& lists) {
+  const Status proven = prove(lists);
+  EXPECT_EQ(proven.has_value(), prove(lists, predict(lists)).has_value());
+  return proven ? "" : proven.error().text();
+}
+
+TEST(Predict, lists_with_a_hole_an_overlap_or_a_tensor_too_few_are_not_proven) {
+  const std::vector<Told> engine{whole_of("v", {4}, 0, 1), whole_of("w", {10}, 0, 1)};
+  Workers train = fsdp("w", {10}, 2);
+  for (int rank = 0; rank < 2; ++rank) train[static_cast<std::size_t>(rank)].push_back(fsdp_of("v", {4}, rank, 2));
+  const Result<Repaired> result = repaired(train, engines(3, engine), 1);
+  ASSERT_TRUE(result) << result.error().text();
+  EXPECT_EQ(refusal(*result), "");
+  const Replica& of_w = result->train.replicas[result->train.tensors[1].first_replica];
+
+  Repaired lists = *result;
+  lists.train.shards[of_w.first_shard].box.shape[0] = 4;
+  expect_told(refusal(lists), {"tensor 'w'", "inference rank 0", "hole [4,5)"});
+  lists = *result;
+  lists.train.shards[of_w.first_shard].box.shape[0] = 6;
+  expect_told(refusal(lists), {"tensor 'w'", "inference rank 0", "overlap"});
+  lists = *result;
+  lists.train.tensors.pop_back();
+  expect_told(refusal(lists), {"tensor 'w'", "no sender"});
+  lists = *result;
+  lists.infer.tensors.pop_back();
+  expect_told(refusal(lists), {"tensor 'w'", "no receiver"});
+  lists = *result;
+  lists.infer.tensors[0].replicas = 0;
+  expect_told(refusal(lists), {"tensor 'v'", "without replicas"});
+  lists = *result;
+  lists.train.tensors[0].dtype = "torch.float32";
+  expect_told(refusal(lists), {"tensor 'v'", "two dtypes"});
+}
+
+TEST(Predict, a_mistake_in_what_the_last_engine_reads_is_found_too) {
+  Workers train;
+  for (int rank = 0; rank < 3; ++rank) train.push_back({whole_of("w", {10}, rank, 3)});
+  const Result<Repaired> result = repaired(train, engines(7, {whole_of("w", {10}, 0, 1)}), 1);
+  ASSERT_TRUE(result) << result.error().text();
+  ASSERT_EQ(result->train.tensors[0].replicas, 3u);
+  EXPECT_EQ(refusal(*result), "");
+  EXPECT_EQ(pairs_of_parts(*result), 3u);  // engines 3 to 6 read as 0 to 2 do
+  Repaired lists = *result;
+  lists.train.shards[lists.train.replicas[2].first_shard].box.shape[0] = 9;
+  expect_told(refusal(lists), {"tensor 'w'", "inference rank 2", "hole [9,10)"});
+}
+
 }  // namespace
 }  // namespace weighlock::awex

@@ -84,6 +84,8 @@ inline constexpr std::chrono::milliseconds kEpochWriteTimeout = 30s;  // as a pa
 // Direct transfer (docs/awex.md)
 inline constexpr std::chrono::milliseconds kTransferGrace = 5s;  // after a first failure, for the others' own words
 inline constexpr std::chrono::milliseconds kLeaveWait = 5s;      // of a disconnect, for trainers that leave their group
+inline constexpr std::size_t kProvenPairsMax =
+    50'000'000;  // of parts: half a second at connect; DeepSeek-V3's size has 0.3 million
 inline constexpr std::size_t kMeetingsMax = 4096;  // places that are remembered: as many workers as a pair may have
 inline constexpr int kMeetingPortsMax = 1000;      // tried from the first one on
 

@@ -34,10 +34,6 @@ bool has_ipv6() {
   return bound;
 }
 
-std::string in_url(const std::string& host) {
-  return host.find(':') == std::string::npos ? host : "[" + host + "]";
-}
-
 class AwexAddressTest : public AwexPairTest {
  protected:
   AwexAddressTest() { starts = false; }
@@ -240,6 +236,34 @@ TEST_F(AwexDeviceTest, a_second_colocated_pair_of_the_same_trainers_is_409_and_t
   EXPECT_EQ(reply.status, 409) << reply.body;
   EXPECT_NE(reply.body.find(trainers[0]->url()), std::string::npos) << reply.body;
   EXPECT_EQ(call("POST", "/connect", colocated()).status, 200);
+}
+
+// A mistake of ours in the metadata: the first trainer's part is told to be shorter than it is.
+class AwexProofTest : public AwexPairTest {
+ protected:
+  AwexProofTest() {
+    starts = false;
+    settings.awex_put_right = [](const auto& of_train, const auto& of_infer, const auto& topology) {
+      Result<awex::Repaired> out = awex::repair(of_train, of_infer, topology);
+      if (out) out->train.shards.front().box.shape[0] -= 1;
+      return out;
+    };
+  }
+};
+
+TEST_F(AwexProofTest, metadata_that_would_leave_a_hole_is_not_served_and_nobody_is_brought_up) {
+  start();
+  const Reply reply = connect();
+  EXPECT_EQ(reply.status, 500) << reply.body;
+  EXPECT_NE(reply.body.find("tensor 'w' for inference rank 0 is wrong: hole [2,3)"), std::string::npos) << reply.body;
+  EXPECT_EQ(count(train[0], "init_weights_update_group"), 0);
+  EXPECT_EQ(call("GET", "/v1/pairs/actor").status, 404);
+}
+
+TEST_F(AwexProofTest, a_plan_of_more_pairs_of_parts_than_the_limit_is_served_unproven) {
+  settings.proven_pairs_max = 1;
+  start();
+  EXPECT_EQ(connect().status, 200);
 }
 
 // Each HTTP call of a connect fails in turn.

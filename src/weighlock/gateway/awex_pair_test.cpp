@@ -223,6 +223,8 @@ TEST_F(AwexPairTest, colocated_workers_hand_memory_over_and_their_keys_go) {
               (std::vector<std::string>{R"({"tags": ["weights"]})", R"({"tags": ["kv_cache"]})"}));
   });
   EXPECT_EQ(raw_call("GET", "/weight_meta/" + name + "/colocate_weights_rank3_1", "", {}).status, 404);
+  EXPECT_EQ(call("POST", "/disconnect", {{"pair_name", "actor"}}).status, 200);
+  EXPECT_EQ(count(train[0], "teardown"), 0);  // it would forget what is released
 }
 
 TEST_F(AwexPairTest, a_colocated_update_that_fails_gives_engines_their_memory_back) {

@@ -1,8 +1,11 @@
-// The collectives of AwexGroups: of separated pairs, and of colocated ones with the memory that goes from hand to hand.
-#include <utility>
+#include "weighlock/gateway/awex_transfers.hpp"
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weighlock/awex/calls.hpp"
 #include "weighlock/core/limits.hpp"
-#include "weighlock/gateway/awex_groups.hpp"
 
 namespace weighlock {
 namespace {
@@ -44,18 +47,20 @@ protocol::SaveEnded trainer_end(protocol::CallId call, const awex::Answer& answe
 // Memory is handed from one side to the other around the transfer, each step by all workers before the next. After a
 // failure the steps that leave memory as it is after an update are done all the same: what is released stays the
 // trainer's to take back, and an engine that has nothing answers nobody.
-struct AwexGroups::Colocated {
+struct AwexTransfers::Colocated {
   protocol::RunTransfer order;
-  std::function<void(protocol::CallId, Outcome)> worker_ended;
-  std::function<void(protocol::SaveEnded)> trainer_ended;
+  WorkerEnded worker_ended;
+  TrainerEnded trainer_ended;
   std::size_t step = 0;
   bool failed = false;
   std::map<protocol::CallId, awex::Answer> ended;  // the first failure of each, else its transfer's answer
 };
 
-void AwexGroups::transfer(const protocol::RunTransfer& order,
-                          std::function<void(protocol::CallId, Outcome)> worker_ended,
-                          std::function<void(protocol::SaveEnded)> trainer_ended) {
+AwexTransfers::~AwexTransfers() {
+  for (const auto& [call, id] : members_) calls_.cancel(id);
+}
+
+void AwexTransfers::run(const protocol::RunTransfer& order, WorkerEnded worker_ended, TrainerEnded trainer_ended) {
   if (order.colocate) {
     const auto run = std::make_shared<Colocated>();
     run->order = order;
@@ -64,27 +69,39 @@ void AwexGroups::transfer(const protocol::RunTransfer& order,
     return colocated_step(run);
   }
   constexpr const char* kTarget = "POST /awex/update_weights";
-  for (const auto& member : order.trainers) {
-    members_[member.call] = send({member.url, awex::update_request(order.version), nullptr}, limits::kCallHardTimeout,
-                                 [this, call = member.call, trainer_ended](const HttpResult& result) {
-                                   if (members_.erase(call) == 0) return;
-                                   trainer_ended(trainer_end(call, awex::classify(kTarget, result)));
-                                 });
-  }
-  for (const auto& member : order.workers) {
-    members_[member.call] = send({member.url, awex::update_request(order.version), nullptr}, limits::kCallHardTimeout,
-                                 [this, call = member.call, worker_ended](const HttpResult& result) {
-                                   if (members_.erase(call) == 0) return;
-                                   worker_ended(call, outcome_of(awex::classify(kTarget, result)));
-                                 });
-  }
+  const auto ask = [&](const protocol::RunTransfer::Member& member, std::function<void(const awex::Answer&)> ended) {
+    members_[member.call] =
+        calls_.send({member.url, awex::update_request(order.version), nullptr}, limits::kCallHardTimeout,
+                    [this, call = member.call, ended = std::move(ended)](const HttpResult& result) {
+                      if (members_.erase(call) != 0) ended(awex::classify(kTarget, result));
+                    });
+  };
+  for (const auto& member : order.trainers)
+    ask(member,
+        [call = member.call, trainer_ended](const awex::Answer& answer) { trainer_ended(trainer_end(call, answer)); });
+  for (const auto& member : order.workers)
+    ask(member,
+        [call = member.call, worker_ended](const awex::Answer& answer) { worker_ended(call, outcome_of(answer)); });
 }
 
-void AwexGroups::cancel(protocol::CallId call) {
-  if (const auto node = members_.extract(call); !node.empty()) http_.cancel(node.mapped());
+void AwexTransfers::cancel(protocol::CallId call) {
+  if (const auto node = members_.extract(call); !node.empty()) calls_.cancel(node.mapped());
 }
 
-void AwexGroups::colocated_step(const std::shared_ptr<Colocated>& run) {
+void AwexTransfers::colocated_end(const Colocated& run) {
+  const auto ranks = static_cast<std::uint32_t>(run.order.trainers.size() * 2);
+  for (const std::string& key : awex::colocate_keys(ranks, run.order.version)) meta_.erase(run.order.name, key);
+  const awex::Answer other{awex::AnswerKind::failed, ErrorCode::worker_failed,
+                           "the transfer was not begun, since another worker failed before it", true, false};
+  const auto end_of = [&](protocol::CallId call) {
+    const auto it = run.ended.find(call);
+    return it == run.ended.end() ? other : it->second;
+  };
+  for (const auto& member : run.order.trainers) run.trainer_ended(trainer_end(member.call, end_of(member.call)));
+  for (const auto& member : run.order.workers) run.worker_ended(member.call, outcome_of(end_of(member.call)));
+}
+
+void AwexTransfers::colocated_step(const std::shared_ptr<Colocated>& run) {
   struct Stage {
     bool trainers, workers, release;
     const char* tag;  // null: the transfer
@@ -96,23 +113,11 @@ void AwexGroups::colocated_step(const std::shared_ptr<Colocated>& run) {
                                       {false, true, false, "kv_cache"}};
   constexpr std::size_t kTransfer = 2;
   if (run->failed && run->step == kTransfer) ++run->step;
-  if (run->step == std::size(kStages)) {
-    const auto ranks = static_cast<std::uint32_t>(run->order.trainers.size() * 2);
-    for (const std::string& key : awex::colocate_keys(ranks, run->order.version)) meta_.erase(run->order.name, key);
-    const awex::Answer other{awex::AnswerKind::failed, ErrorCode::worker_failed,
-                             "the transfer was not begun, since another worker failed before it", true, false};
-    const auto end_of = [&](protocol::CallId call) {
-      const auto it = run->ended.find(call);
-      return it == run->ended.end() ? other : it->second;
-    };
-    for (const auto& member : run->order.trainers) run->trainer_ended(trainer_end(member.call, end_of(member.call)));
-    for (const auto& member : run->order.workers) run->worker_ended(member.call, outcome_of(end_of(member.call)));
-    return;
-  }
+  if (run->step == std::size(kStages)) return colocated_end(*run);
   const Stage& stage = kStages[run->step];
   const HttpRequest request =
       stage.tag ? awex::memory_request(stage.release, stage.tag) : awex::colocate_update_request(run->order.version);
-  std::vector<Request> requests;
+  std::vector<AwexCalls::Request> requests;
   std::vector<protocol::CallId> calls;
   const auto add = [&](const std::vector<protocol::RunTransfer::Member>& members) {
     for (const auto& member : members) {
@@ -123,10 +128,10 @@ void AwexGroups::colocated_step(const std::shared_ptr<Colocated>& run) {
   if (stage.trainers) add(run->order.trainers);
   if (stage.workers) add(run->order.workers);
   const std::string target = "POST " + request.target;
-  ask_all(
+  calls_.ask_all(
       std::move(requests),
       [target](std::size_t, const HttpResult& result) { return !awex::classify(target, result).ok(); },
-      [this, run, calls, target](const Answers& answers) {
+      [this, run, calls, target](const AwexCalls::Answers& answers) {
         for (std::size_t i = 0; i < answers.size(); ++i) {
           const awex::Answer answer = awex::classify(target, answers[i]);
           run->failed = run->failed || !answer.ok();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "weighlock/awex/repair.hpp"
 #include "weighlock/core/limits.hpp"
 #include "weighlock/core/result.hpp"
 #include "weighlock/core/time.hpp"
@@ -37,8 +38,10 @@ struct GatewaySettings {
   Milliseconds reply_by{280'000};
   std::string kv_store_url;            // how AWEX workers reach us; "" = the address by which we reached each
   Milliseconds init_timeout{300'000};  // of each step in which an AWEX pair's workers are brought together
-  std::size_t report_bytes_max = limits::kReportBytesMax;       // of an AWEX worker's metadata; tests set smaller ones
-  std::size_t reports_bytes_max = limits::kReportsBytesMax;     // ... of all that are being read
+  std::size_t report_bytes_max = limits::kReportBytesMax;    // of an AWEX worker's metadata; tests set smaller ones
+  std::size_t reports_bytes_max = limits::kReportsBytesMax;  // ... of all that are being read
+  std::size_t proven_pairs_max = limits::kProvenPairsMax;  // of parts of an AWEX pair's tensors; tests set smaller ones
+  std::function<decltype(awex::repair)> awex_put_right;    // for tests of a mistake; default: awex::repair
   Milliseconds transfer_failure_grace{limits::kTransferGrace};  // tests set a smaller one
   Milliseconds watch_period{limits::kWatchPeriod};              // tests set smaller ones
   Milliseconds idle_watch_period{limits::kIdleWatchPeriod};     // likewise

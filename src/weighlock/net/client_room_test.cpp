@@ -13,22 +13,6 @@ using namespace std::chrono_literals;
 
 const HttpRequest kGet{"GET", "/state", {}, ""};
 
-TransportError error_of(const HttpResult& result) {
-  if (const auto* error = std::get_if<TransportError>(&result)) return *error;
-  ADD_FAILURE() << "answered " << std::get<HttpResponse>(result).status;
-  return {};
-}
-
-HttpResponse response_of(const HttpResult& result) {
-  if (const auto* response = std::get_if<HttpResponse>(&result)) return *response;
-  ADD_FAILURE() << std::get<TransportError>(result).text;
-  return {0, {}, {}};
-}
-
-HttpCallOptions within(Milliseconds deadline) {
-  return {.deadline = deadline};
-}
-
 class AnswerPlaceTest : public LoopFixture {};
 
 TEST_F(AnswerPlaceTest, a_large_answer_is_read_when_there_is_room_for_it) {

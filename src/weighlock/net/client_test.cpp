@@ -16,22 +16,6 @@ using namespace std::chrono_literals;
 const HttpRequest kGet{"GET", "/state", {}, ""};
 const HttpRequest kPost{"POST", "/load", {{"Content-Type", "application/json"}}, "{}"};
 
-TransportError error_of(const HttpResult& result) {
-  if (const auto* error = std::get_if<TransportError>(&result)) return *error;
-  ADD_FAILURE() << "answered " << std::get<HttpResponse>(result).status;
-  return {};
-}
-
-HttpResponse response_of(const HttpResult& result) {
-  if (const auto* response = std::get_if<HttpResponse>(&result)) return *response;
-  ADD_FAILURE() << name(std::get<TransportError>(result).kind) << ": " << std::get<TransportError>(result).text;
-  return {0, {}, {}};
-}
-
-HttpCallOptions within(Milliseconds deadline) {
-  return {.deadline = deadline};
-}
-
 class HttpClientTest : public LoopFixture {
  protected:
   int serve_raw(std::string bytes) {

@@ -20,6 +20,22 @@
 
 namespace weighlock::testing {
 
+inline TransportError error_of(const HttpResult& result) {
+  if (const auto* error = std::get_if<TransportError>(&result)) return *error;
+  ADD_FAILURE() << "answered " << std::get<HttpResponse>(result).status;
+  return {};
+}
+
+inline HttpResponse response_of(const HttpResult& result) {
+  if (const auto* response = std::get_if<HttpResponse>(&result)) return *response;
+  ADD_FAILURE() << name(std::get<TransportError>(result).kind) << ": " << std::get<TransportError>(result).text;
+  return {0, {}, {}};
+}
+
+inline HttpCallOptions within(Milliseconds deadline) {
+  return {.deadline = deadline};
+}
+
 // A blocking IPv4 socket whose reads fail after 5 s rather than hang a test.
 class RawSocket {
  public:

@@ -2,7 +2,7 @@
 // doesn't answer at all. What is said to be served is served, and the window is whole again.
 #include <algorithm>
 
-#include "weighlock/protocol/fixture_test.hpp"
+#include "weighlock/protocol/lora_fixture_test.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -12,22 +12,12 @@ using K = OperationKind;
 using Calls = std::vector<std::string>;
 using Names = std::map<std::string, std::string>;
 
-class AdapterDoubt : public Fixture {
+class AdapterDoubt : public LoraFixture {
  public:
-  AdapterDoubt() { sealed.adapter_rank = 8; }
-
+  // Workers are not brought back by themselves, unless `reconciles`.
   void connect_lora(int workers, std::int64_t keep) {
-    ConnectPair event;
-    event.token = 1;
-    event.spec.name = "lora";
-    event.spec.save_path = "/shared";
-    event.spec.lora = LoraSpec{"policy", keep};
-    for (int i = 0; i < workers; ++i) event.spec.workers.push_back(WorkerSpec{url(i), std::nullopt});
-    event.spec.trainer_urls.push_back(trainer(9));
-    event.spec.policy.quorum.kind = Quorum::Kind::all;
-    if (!reconciles) event.spec.policy.pair_lease = Milliseconds(0);
-    spec = event.spec;
-    post(event);
+    if (!reconciles) spec.policy.pair_lease = Milliseconds(0);
+    LoraFixture::connect_lora(workers, keep);
   }
   void connect_anew() {
     ConnectPair event;
@@ -35,18 +25,6 @@ class AdapterDoubt : public Fixture {
     event.spec = spec;
     post(event);
   }
-  UpdateId request_lora(std::int64_t version) {
-    RequestUpdate event;
-    event.token = 500 + static_cast<ReplyToken>(version);
-    event.pair = "lora";
-    event.version = version;
-    event.policy = spec.policy;
-    const std::size_t before = replies.size();
-    post(event);
-    return replies.size() > before ? replies[before].update : UpdateId{};
-  }
-  const Pair& lora() const { return state().pairs.at("lora"); }
-  const WorkerAdapters& known(int i) const { return lora().adapters.at(url(i)); }
   void forget_calls() { engine(0).adapter_calls.clear(); }
   bool calls(const std::string& what) {
     const Calls& all = engine(0).adapter_calls;
@@ -63,8 +41,6 @@ class AdapterDoubt : public Fixture {
     ASSERT_EQ(update(replaced).state, UpdateState::rolled_back);
     ASSERT_TRUE(engine(0).adapters.contains("policy-v1"));
   }
-
-  PairSpec spec;
 };
 
 TEST_F(AdapterDoubt, name_whose_unload_was_given_up_is_not_believed_when_it_is_listed) {

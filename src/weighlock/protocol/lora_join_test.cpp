@@ -1,7 +1,7 @@
 // A worker that restarted gets its adapters back between updates, after its own model.
 #include <algorithm>
 
-#include "weighlock/protocol/fixture_test.hpp"
+#include "weighlock/protocol/lora_fixture_test.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -10,46 +10,20 @@ using namespace std::chrono_literals;
 using K = OperationKind;
 using Names = std::map<std::string, std::string>;
 
-class AdapterJoinTest : public Fixture {
+class AdapterJoinTest : public LoraFixture {
  public:
   AdapterJoinTest() {
     reconciles = true;
-    sealed.adapter_rank = 8;
+    spec.policy = {};
   }
   // Version 1 of the model, and two of the adapter, on two workers.
   void serve(Milliseconds lease = Milliseconds(3'600'000)) {
     connect(2);
     request(1);
-    ConnectPair event;
-    event.spec.name = "lora";
-    event.spec.save_path = "/shared";
-    event.spec.lora = LoraSpec{"policy", 2};
-    event.spec.workers = {WorkerSpec{url(0), std::nullopt}, WorkerSpec{url(1), std::nullopt}};
-    event.spec.trainer_urls.push_back(trainer(9));
-    event.spec.policy.pair_lease = lease;
-    post(event);
+    spec.policy.pair_lease = lease;
+    connect_lora(2);
     for (const std::int64_t version : {1, 2}) request_lora(version);
   }
-  // The same adapter on workers that no model's pair has.
-  void connect_adapters_only() {
-    ConnectPair event;
-    event.spec.name = "lora";
-    event.spec.save_path = "/shared";
-    event.spec.lora = LoraSpec{"policy", 2};
-    event.spec.workers = {WorkerSpec{url(0), std::nullopt}, WorkerSpec{url(1), std::nullopt}};
-    event.spec.trainer_urls.push_back(trainer(9));
-    post(event);
-  }
-  UpdateId request_lora(std::int64_t version) {
-    RequestUpdate event;
-    event.token = 500 + static_cast<ReplyToken>(version);
-    event.pair = "lora";
-    event.version = version;
-    const std::size_t before = replies.size();
-    post(event);
-    return replies.size() > before ? replies[before].update : UpdateId{};
-  }
-  const Pair& lora() const { return state().pairs.at("lora"); }
   void expect_served(int i) {
     EXPECT_EQ(engine(i).adapters, (Names{{"policy-v1", "/shared/v1.a1"}, {"policy-v2", "/shared/v2.a2"}}));
     const WorkerAdapters& known = lora().adapters.at(url(i));
@@ -81,7 +55,7 @@ TEST_F(AdapterJoinTest, engine_that_restarts_gets_its_model_first_and_then_the_w
 }
 
 TEST_F(AdapterJoinTest, engine_that_only_adapters_are_loaded_into_gets_them_back_too) {
-  connect_adapters_only();
+  connect_lora(2);
   for (const std::int64_t version : {1, 2}) request_lora(version);
   expect_served(1);
   restart(1);
@@ -98,7 +72,7 @@ TEST_F(AdapterJoinTest, engine_that_only_adapters_are_loaded_into_gets_them_back
 }
 
 TEST_F(AdapterJoinTest, engine_whose_dialect_was_found_after_the_commit_is_looked_at_from_then_on) {
-  connect_adapters_only();
+  connect_lora(2);
   script(1, K::identify, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable));
   ASSERT_EQ(update(request_lora(1)).state, UpdateState::degraded);
   ASSERT_FALSE(worker(1).dialect);
@@ -110,7 +84,7 @@ TEST_F(AdapterJoinTest, engine_whose_dialect_was_found_after_the_commit_is_looke
 }
 
 TEST_F(AdapterJoinTest, look_at_an_engine_that_only_adapters_were_loaded_into_ends_when_their_pair_is_removed) {
-  connect_adapters_only();
+  connect_lora(2);
   request_lora(1);
   silence(1, K::read_state);
   advance(12s);

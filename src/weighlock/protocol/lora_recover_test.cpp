@@ -1,7 +1,7 @@
 // LoRA pairs and a gateway that dies: names that were loaded and never committed go again, the window is known again.
 #include <functional>
 
-#include "weighlock/protocol/fixture_test.hpp"
+#include "weighlock/protocol/lora_fixture_test.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -9,38 +9,8 @@ namespace {
 using namespace std::chrono_literals;
 using K = OperationKind;
 
-struct LoraWorld : Fixture {
-  LoraWorld() { sealed.adapter_rank = 8; }
+struct LoraWorld : LoraFixture {
   void TestBody() override {}
-
-  void connect_lora(int workers, std::int64_t keep) {
-    ConnectPair event;
-    event.token = 1;
-    event.spec.name = "lora";
-    event.spec.save_path = "/shared";
-    event.spec.lora = LoraSpec{"policy", keep};
-    for (int i = 0; i < workers; ++i) {
-      event.spec.workers.push_back(WorkerSpec{url(i), std::nullopt});
-      engine(i);
-    }
-    event.spec.trainer_urls.push_back(trainer(0));
-    event.spec.policy.quorum.kind = Quorum::Kind::all;
-    policy = event.spec.policy;
-    post(event);
-  }
-  UpdateId request_lora(std::int64_t version) {
-    RequestUpdate event;
-    event.token = 500 + static_cast<ReplyToken>(version);
-    event.pair = "lora";
-    event.version = version;
-    event.policy = policy;
-    const std::size_t before = replies.size();
-    post(event);
-    return replies.size() > before ? replies[before].update : UpdateId{};
-  }
-  const Pair& lora() const { return state().pairs.at("lora"); }
-
-  Policy policy;
 };
 
 using Play = std::function<void(LoraWorld&)>;
@@ -138,9 +108,9 @@ TEST(LoraRecovery, name_that_was_being_loaded_is_unloaded_again) {
 TEST(LoraRecovery, directories_of_a_worker_that_left_stay_whoever_reads_that_it_did) {
   LoraWorld world;
   world.connect_lora(2, 1);
-  world.policy.keep_versions = 1;
+  world.spec.policy.keep_versions = 1;
   ConnectPair again{2, world.lora().spec, false};
-  again.spec.policy = world.policy;
+  again.spec.policy = world.spec.policy;
   world.post(again);
   world.request_lora(1);
   world.post(ChangeWorker{7, "lora", WorkerChange::remove, WorkerSpec{LoraWorld::url(1), std::nullopt}, ""});

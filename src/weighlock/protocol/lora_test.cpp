@@ -1,7 +1,7 @@
 // long because each rule of a LoRA update has its own short test.
 #include <algorithm>
 
-#include "weighlock/protocol/fixture_test.hpp"
+#include "weighlock/protocol/lora_fixture_test.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -11,42 +11,8 @@ using K = OperationKind;
 using Calls = std::vector<std::string>;
 using Names = std::map<std::string, std::string>;
 
-class LoraTest : public Fixture {
+class LoraTest : public LoraFixture {
  public:
-  LoraTest() { sealed.adapter_rank = 8; }
-
-  void connect_lora(int workers, std::int64_t keep = 2) {
-    ConnectPair event;
-    event.token = 1;
-    event.spec.name = "lora";
-    event.spec.save_path = "/shared";
-    event.spec.lora = LoraSpec{"policy", keep};
-    for (int i = 0; i < workers; ++i) {
-      event.spec.workers.push_back(WorkerSpec{url(i), std::nullopt});
-      engine(i);
-    }
-    event.spec.trainer_urls.push_back(trainer(9));
-    event.spec.policy = all();
-    spec = event.spec;
-    post(event);
-  }
-  static Policy all() {
-    Policy policy;
-    policy.quorum.kind = Quorum::Kind::all;
-    return policy;
-  }
-  UpdateId request_lora(std::int64_t version, Policy policy = all()) {
-    RequestUpdate event;
-    event.token = 500 + static_cast<ReplyToken>(version);
-    event.pair = "lora";
-    event.version = version;
-    event.policy = std::move(policy);
-    const std::size_t before = replies.size();
-    post(event);
-    return replies.size() > before ? replies[before].update : UpdateId{};
-  }
-  const Pair& lora() const { return state().pairs.at("lora"); }
-  const WorkerAdapters& known(int i) const { return lora().adapters.at(url(i)); }
   std::string words(const UpdateId& id) const { return update(id).error ? update(id).error->text() : ""; }
   void expect_state(const UpdateId& id, UpdateState state) {
     EXPECT_EQ(name(update(id).state), name(state)) << words(id);
@@ -61,8 +27,6 @@ class LoraTest : public Fixture {
     for (const auto& [name, directory] : names) outcome.reading->adapters->push_back({name, directory});
     return outcome;
   }
-
-  PairSpec spec;
 };
 
 TEST_F(LoraTest, update_loads_the_versioned_name_without_a_pause_or_a_label) {

@@ -1,7 +1,6 @@
 // What comes late to a gateway: a look, a claim, its own process. And what one does that has no epoch at all.
 #include "weighlock/core/limits.hpp"
-#include "weighlock/protocol/fixture_test.hpp"
-#include "weighlock/protocol/ownership.hpp"
+#include "weighlock/protocol/ownership_fixture_test.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -11,13 +10,8 @@ using K = OperationKind;
 
 constexpr Milliseconds kStoodStill{14s};  // longer than any limit of a look
 
-class LateTest : public Fixture {
+class LateTest : public OwnedFixture {
  protected:
-  LateTest() { keep_epochs("me", std::make_shared<FakeEpochs>()); }
-  const Pair& pair() const { return state().pairs.at("actor"); }
-  const Ownership& own() const { return pair().ownership; }
-  void taken_by_another() { epochs->files[9] = Epoch{9, "another", "far", "", "", {}}; }
-  std::size_t calls() { return engine(0).operations.size() + engine(1).operations.size(); }
   static Outcome ok() {
     Outcome outcome;
     outcome.kind = OutcomeKind::ok;

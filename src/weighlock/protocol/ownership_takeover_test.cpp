@@ -1,7 +1,6 @@
 // A pair that was another gateway's, one that is taken back, and both over a restart.
 #include "weighlock/core/limits.hpp"
-#include "weighlock/protocol/fixture_test.hpp"
-#include "weighlock/protocol/ownership.hpp"
+#include "weighlock/protocol/ownership_fixture_test.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -9,18 +8,13 @@ namespace {
 using namespace std::chrono_literals;
 using K = OperationKind;
 
-class TakeoverTest : public Fixture {
+class TakeoverTest : public OwnedFixture {
  protected:
-  TakeoverTest() { keep_epochs("me", std::make_shared<FakeEpochs>()); }
-  const Pair& pair() const { return state().pairs.at("actor"); }
-  const Ownership& own() const { return pair().ownership; }
-  void taken_by_another() { epochs->files[9] = Epoch{9, "another", "far", "", "", {}}; }
   // Its workers had the label that they started with.
   void left_by_predecessor(std::vector<HeldWorker> paused) {
     for (HeldWorker& one : paused) one.label = "default";
     epochs->files[1] = Epoch{1, "predecessor", "near", "", "", std::move(paused)};
   }
-  std::size_t calls() { return engine(0).operations.size() + engine(1).operations.size(); }
   void hold_up_in_the_load() {
     connect(2);
     request(1);

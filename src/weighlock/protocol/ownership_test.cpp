@@ -2,7 +2,7 @@
 #include "weighlock/protocol/ownership.hpp"
 
 #include "weighlock/core/limits.hpp"
-#include "weighlock/protocol/fixture_test.hpp"
+#include "weighlock/protocol/ownership_fixture_test.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -10,18 +10,8 @@ namespace {
 using namespace std::chrono_literals;
 using K = OperationKind;
 
-class OwnershipTest : public Fixture {
+class OwnershipTest : public OwnedFixture {
  protected:
-  OwnershipTest() { keep_epochs("me", std::make_shared<FakeEpochs>()); }
-  const Pair& pair() const { return state().pairs.at("actor"); }
-  const Ownership& own() const { return pair().ownership; }
-  // Somebody else takes the pair, behind our back.
-  void taken_by_another() { epochs->files[9] = Epoch{9, "another", "far", "", "", {}}; }
-  std::size_t calls() {
-    std::size_t all = 0;
-    for (int i = 0; i < 8; ++i) all += engine(i).operations.size();
-    return all;
-  }
   // An update that is held up at one operation of the first worker, with the other still to come.
   UpdateId held_up_at(K kind) {
     connect(2);
