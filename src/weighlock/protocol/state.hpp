@@ -161,6 +161,8 @@ struct Target {
   bool read_whole = false;  // a brief reading left a doubt: from now on readings are whole
   bool recovered = false;   // taken over from a gateway that died, and not read since
   std::optional<CallId> call;
+  Instant called_at;                    // when the last one was sent
+  std::optional<Step> waiting_load;     // of a heal: it waits for a reading of the process that it is for
   std::vector<OperationKind> intended;  // steps of its pipeline that were recorded when it began
   Instant load_started;
   std::optional<Milliseconds> load_took;
@@ -202,8 +204,9 @@ struct Update {
   VersionRef version;
   std::int64_t attempt = 0;
   std::string key;
-  std::string path;       // handed directory, or ""
-  bool rollback = false;  // to a version that was committed before: nothing is saved or sealed
+  std::string path;         // handed directory, or ""
+  std::string start_model;  // PREPARING, before the pair's first commit: what the seal compares with; "" = nothing
+  bool rollback = false;    // to a version that was committed before: nothing is saved or sealed
   Policy policy;
   UpdateState state = UpdateState::queued;
   Instant requested_at;
