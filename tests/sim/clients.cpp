@@ -291,6 +291,12 @@ void Clients::gateway_died() {
   shut_down_ = false;
 }
 
+void Clients::gateway_ended() {
+  for (auto& [token, ask] : asks_) {
+    if (!ask.replied) ask.replied = ask.refused = true;
+  }
+}
+
 ReplyToken Clients::waiting() const {
   for (const auto& [token, ask] : asks_) {
     if (!ask.replied) return token;

@@ -42,6 +42,8 @@ class Clients {
   void on_update_ended(const protocol::UpdateId& update);
   // Whoever waits sees its connection end, and is answered nothing more.
   void gateway_died();
+  // It had stopped, and died before it told those who came in the last moment.
+  void gateway_ended();
   // ... and its last records are gone: what was promised by them isn't known any more.
   void keys_are_forgotten() { by_key_.clear(); }
   // The first client that still waits; 0 if none.

@@ -99,8 +99,9 @@ protocol::State Gateway::replayed() {
 }
 
 void Gateway::die() {
-  if (invariants_.stopped()) {  // it has ended by itself
+  if (invariants_.stopped()) {  // it has ended by itself, and whoever came in the last moment is told nothing
     dying_ = false;
+    clients_.gateway_ended();
     return;
   }
   if (!group_on_its_way_.empty() && death_dice_.chance(500))

@@ -170,6 +170,9 @@ void Invariants::look_at_registry() {
     Book& book = books_[url];
     // One that only LoRA pairs use any more begins anew.
     if (!book.pair.empty() && worker.pair.empty()) book.known = book.loaded_by_us = book.paused_by_us = false;
+    // So does one that was let go of and listed again in one go: nobody has read it since.
+    const bool is_unread = worker.incarnation.empty() && worker.start_label.empty() && worker.start_path.empty();
+    if (book.loaded_by_us && is_unread) book.known = book.loaded_by_us = false;
     book.pair = worker.pair;
     if (book.known) continue;
     book.known = true;

@@ -30,13 +30,14 @@ Driver::Driver(State state, Dialects dialects, Ports& ports)
     : state_(std::move(state)), dialects_(std::move(dialects)), ports_(ports) {}
 
 void Driver::post(EventBody body) {
-  events_.push_back(Event{ports_.now(), std::move(body)});
+  events_.push_back(std::move(body));
   drain();
 }
 
 void Driver::step_all(std::vector<Record>& records, Effects& rest) {
   while (!events_.empty()) {
-    const Event event = std::move(events_.front());
+    // Not the time at which it came: it may have waited for the disk, and this process may have stood still since.
+    const Event event{ports_.now(), std::move(events_.front())};
     events_.pop_front();
     ports_.stepping(state_, event);
     for (Effect& effect : step(state_, dialects_, event)) {
@@ -75,7 +76,7 @@ void Driver::append_held(Effects then) {
 void Driver::on_durable(Effects rest) {
   for (Effect& effect : rest) {
     if (const auto* await = std::get_if<AwaitDurable>(&effect)) {
-      events_.push_back(Event{ports_.now(), CommitDurable{await->update}});
+      events_.push_back(CommitDurable{await->update});
     } else {
       ports_.perform(std::move(effect));
     }

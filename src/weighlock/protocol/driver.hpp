@@ -50,7 +50,7 @@ class Driver {
   State state_;
   Dialects dialects_;
   Ports& ports_;
-  std::deque<Event> events_;
+  std::deque<EventBody> events_;
   std::vector<Record> held_;
   bool busy_ = false;  // inside drain, or a group is on its way
 };

@@ -6,6 +6,8 @@ namespace {
 
 class GroupsTest : public Fixture {
  public:
+  void stepping(const State& /*state*/, const Event& event) override { stepped_at.push_back(event.now); }
+  std::vector<Instant> stepped_at;
   std::size_t groups_of_an_update(int workers, Policy policy) {
     connect(workers);
     request(1, policy);
@@ -44,6 +46,22 @@ TEST_F(GroupsTest, what_is_held_is_announced_and_can_be_flushed) {
   const std::size_t flushed = records.size();
   flush();
   EXPECT_EQ(records.size(), flushed);
+}
+
+// What is stale is stale then, whenever the edge heard of it.
+TEST_F(GroupsTest, an_event_that_waited_for_the_disk_is_stepped_with_the_time_of_its_step) {
+  connect(2);
+  request(1);
+  hold_commit = true;
+  const UpdateId id = request(2);
+  ASSERT_TRUE(held_durable);
+  stepped_at.clear();
+  post(CancelUpdate{7, id});
+  EXPECT_TRUE(stepped_at.empty());
+  stand_still(Milliseconds(10'000));
+  held_durable();
+  ASSERT_FALSE(stepped_at.empty());
+  EXPECT_EQ(stepped_at.front(), now());
 }
 
 TEST_F(GroupsTest, the_end_of_an_update_holds_nothing_back) {

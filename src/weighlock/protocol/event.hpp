@@ -1,4 +1,4 @@
-// What happens to the machine. Every event carries the time at which the edge saw it.
+// What happens to the machine. Every event carries the time at which it is stepped.
 #pragma once
 
 #include <map>

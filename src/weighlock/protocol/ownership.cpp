@@ -147,8 +147,9 @@ void judge(Context& context, const std::string& name, Pair& pair, const Epoch& h
 std::string pair_touched_by(const State& state, const EventBody& body) {
   const auto of_update = [&](const UpdateId& id) {
     const auto it = state.updates.find(id);
-    const bool holds = it != state.updates.end() && it->second.state >= UpdateState::pausing;
-    return holds ? it->second.pair : std::string();
+    // A transfer pauses upon what was read while it was prepared.
+    const bool acts = it != state.updates.end() && (it->second.state >= UpdateState::pausing || it->second.transfer);
+    return acts ? it->second.pair : std::string();
   };
   const auto of_worker = [&](const std::string& url) {
     const auto it = state.workers.find(url);
@@ -206,6 +207,9 @@ void epoch_at_connect(Context& context, const std::string& name, const std::stri
   if (is_superseded(pair) || save_path_before != pair.spec.save_path) {
     cancel_timer(context, own);
     own = Ownership();
+    for (auto& [url, worker] : context.state().workers) {  // nobody has looked at them since they were another's
+      if (worker.pair == name) begin_watch(context, worker);
+    }
   }
   own.connects = own.epoch == 0;
   look(context, name, pair);
@@ -268,17 +272,18 @@ bool waits_for_epoch(Context& context, Update& update) {
 
 bool is_listed(Context& context, const Worker& worker) {
   Pair* pair = find_pair(context, worker.pair);
-  if (!keeps_epochs(context) || !pair || worker.paused_by_other) return true;  // nobody is to be paused
-  if (pair->spec.policy.pause == PauseOwner::caller) return true;
+  if (!keeps_epochs(context) || !pair) return true;
   Ownership& own = pair->ownership;
-  if (own.epoch == 0 && !own.claim) {
+  if (own.epoch == 0) {  // whose it is comes before whom it holds
     if (!own.none_because.empty()) return true;
-    ask_claim(context, worker.pair, *pair, held_workers(context, worker.pair, nullptr));
+    if (!own.claim) ask_claim(context, worker.pair, *pair, held_workers(context, worker.pair, nullptr));
+    return own.refusals >= kRefusalsMax;
   }
+  if (worker.paused_by_other || pair->spec.policy.pause == PauseOwner::caller) return true;  // nobody is to be paused
   const bool listed = own.written && std::any_of(own.written->begin(), own.written->end(), [&](const HeldWorker& held) {
                         return held.url == worker.url && held.incarnation == worker.incarnation;
                       });
-  if (own.epoch > 0 && listed) return true;
+  if (listed) return true;
   write_list(context, worker.pair, *pair);
   return own.refusals >= kRefusalsMax;
 }
@@ -287,8 +292,7 @@ bool may_be_held(Context& context, const Worker& worker) {
   Pair* pair = find_pair(context, worker.pair);
   if (!keeps_epochs(context) || !pair) return true;
   Ownership& own = pair->ownership;
-  if (own.epoch > 0) return is_listed(context, worker);
-  if (!own.none_because.empty()) return true;
+  if (own.epoch > 0 || !own.none_because.empty()) return is_listed(context, worker);
   if (own.claim) return false;
   // Whoever has it keeps it: nobody asked this gateway for the pair.
   if (!own.free_at || context.now() - *own.free_at > limits::kEpochStale) {

@@ -83,7 +83,8 @@ void on_taken_over_read(Context& context, Update& update, Target& target) {
 void settle_taken_over(Context& context, Worker& worker, const StateReading& reading, bool first) {
   const TakenOver taken = *std::exchange(worker.taken_over, std::nullopt);
   // Whichever process answers: the pause that was listed may have reached a later one than it was meant for.
-  if (taken.held && reading.paused) worker.paused_by_us = true;
+  // Nothing that was sent is on its way any more, so who runs isn't held by a pause of ours.
+  worker.paused_by_us = reading.paused && (taken.held || worker.paused_by_us);
   if (!first) {
     worker.labels.clear();
     if (says_loading(reading.label) || reading.label != worker.start_label) worker.labels.push_back(reading.label);
@@ -102,8 +103,16 @@ void settle_taken_over(Context& context, Worker& worker, const StateReading& rea
 
 namespace {
 
+// This gateway had sent it when the pair was its own before, and it has no known end.
+bool may_be_paused_late(const Worker& worker) {
+  const auto pauses = [](const EarlierCall& call) { return call.kind == OperationKind::pause; };
+  return (worker.in_flight && pauses(*worker.in_flight)) ||
+         std::any_of(worker.earlier.begin(), worker.earlier.end(), pauses);
+}
+
 // Whatever its former owner had sent may still run: nothing goes out before a barrier.
 void take_over_worker(Pair& pair, Worker& worker, const HeldWorker* listed) {
+  worker.paused_by_us = worker.paused_by_us || may_be_paused_late(worker);
   EarlierCall sent;
   sent.kind = OperationKind::load;
   sent.held_before = listed != nullptr;

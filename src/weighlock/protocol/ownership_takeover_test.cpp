@@ -347,5 +347,56 @@ TEST_F(TakeoverTest, what_a_takeover_must_know_is_known_again_after_a_start) {
   EXPECT_FALSE(again.workers.at(url(1)).taken_over->held);
 }
 
+// It may take effect at any time, and nobody else would undo it.
+TEST_F(TakeoverTest, pause_that_came_after_the_pair_was_lost_and_taken_back_is_undone) {
+  connect(2);
+  request(1);
+  silence(0, K::pause);
+  request(2);
+  taken_by_another();
+  advance(10s);
+  ASSERT_TRUE(is_superseded(pair()));
+  connect(2);
+  ASSERT_EQ(own().epoch, 10);
+  engine(0).paused = true;
+  EXPECT_EQ(update(request(3)).state, UpdateState::succeeded);
+  EXPECT_FALSE(engine(0).paused);
+}
+
+TEST_F(TakeoverTest, workers_of_a_pair_that_is_taken_back_are_looked_at_again) {
+  reconciles = true;
+  connect(2);
+  request(1);
+  taken_by_another();
+  advance(10s);
+  ASSERT_TRUE(is_superseded(pair()));
+  connect(3);
+  EXPECT_EQ(worker(2).state, WorkerState::joining);
+  advance(60s);
+  EXPECT_EQ(worker(2).state, WorkerState::ready);
+  ASSERT_TRUE(worker(2).version);
+  EXPECT_EQ(worker(2).version->version, 1);
+}
+
+TEST_F(TakeoverTest, nobody_is_brought_back_before_the_pair_is_known_to_be_ours_whoever_paused_them) {
+  reconciles = true;
+  connect(2);
+  request(1);
+  taken_by_another();
+  advance(10s);
+  ASSERT_TRUE(is_superseded(pair()));
+  epochs->claims_silent = true;
+  engine(2).paused = true;
+  connect(3);
+  ASSERT_EQ(worker(2).state, WorkerState::joining);
+  advance(60s);
+  EXPECT_EQ(count(2, K::set_label) + count(2, K::load), 0);
+  epochs->claims_silent = false;
+  ASSERT_TRUE(own().claim);
+  post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{10, epochs->highest(), std::nullopt}});
+  advance(60s);
+  EXPECT_EQ(worker(2).state, WorkerState::ready);
+}
+
 }  // namespace
 }  // namespace weighlock::protocol

@@ -286,5 +286,24 @@ TEST_F(OwnershipTest, commit_that_is_on_its_way_to_the_disk_is_decided_and_its_w
   EXPECT_EQ(calls(), before);
 }
 
+TEST_F(OwnershipTest, transfer_whose_workers_were_read_before_the_process_stood_still_pauses_nobody_before_a_look) {
+  by_transfer = true;
+  connect(2);
+  request(1);
+  silence(0, K::read_state);
+  const UpdateId id = request(2);
+  ASSERT_EQ(update(id).state, UpdateState::preparing);
+  const int paused = count(0, K::pause) + count(1, K::pause);
+  stand_still(14s);
+  taken_by_another();
+  Outcome read;
+  read.kind = OutcomeKind::ok;
+  read.reading = StateReading{"start-1", "1", false, "/models/start"};
+  answer_silenced(0, read);
+  EXPECT_EQ(count(0, K::pause) + count(1, K::pause), paused);
+  ASSERT_TRUE(update(id).error);
+  EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
+}
+
 }  // namespace
 }  // namespace weighlock::protocol
