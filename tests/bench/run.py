@@ -193,6 +193,7 @@ def measure_awex_size(arguments):
     arguments.raw["awex of DeepSeek-V3's size"] = runs
     for name, unit, key, wanted in (("AWEX metadata of DeepSeek-V3's size: parse", "s", "parse_s", 3),
                                     ("the same: plan all ranks and prove it", "s", "plan_s", 2),
+                                    ("the same: the proof at connect / all of connect", "", "proof_of_connect", 0.1),
                                     ("the same: memory", "GiB", "resident_gib", 3),
                                     ("the same: busiest sender / lower bound", "", "balance", 1.05),
                                     ("the same: bytes sent / needed", "", "redundancy", 1)):  # fmt: skip

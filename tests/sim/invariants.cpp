@@ -45,6 +45,11 @@ bool Invariants::excused(const std::string& url) const {
   return book != books_.end() && (book->second.excused || !w_.owns(book->second.pair));
 }
 
+// Where records were lost, the machine may know of an earlier registration than the books, and of what it held then.
+bool Invariants::is_baseline(const Book& book, std::int64_t content) const {
+  return content == book.baseline || (records_lost_ && book.baselines.count(content) > 0);
+}
+
 // Whatever it holds now is what its new owner found.
 void Invariants::pair_taken(const std::string& pair) {
   for (auto& [url, book] : books_) {
@@ -144,7 +149,7 @@ void Invariants::tail_lost(const std::vector<Record>& journal) {
     book.known = book.loaded_by_us = false;  // it is registered anew with what it holds by now
   }
   for (auto& [call, save] : saves_) save.ended = true;
-  stored_is_known_ = false;
+  records_lost_ = true;
   commit_records_.clear();
   end_records_.clear();
   ended_.clear();
@@ -172,6 +177,7 @@ void Invariants::look_at_registry() {
     if (book.known) continue;
     book.known = true;
     if (const Engine* engine = w_.network.find(url)) book.baseline = engine->truth().content;
+    book.baselines.insert(book.baseline);
   }
   std::erase_if(pairs_, [&](const auto& entry) { return state().pairs.count(entry.first) == 0; });
 }
@@ -274,7 +280,7 @@ bool Invariants::may_be_last_good(const std::string& pair, std::int64_t content)
   if (book != pairs_.end() && book->second.contents.count(content) > 0) return true;
   return std::any_of(state().workers.begin(), state().workers.end(), [&](const auto& entry) {
     const auto own = books_.find(entry.first);
-    return entry.second.pair == pair && own != books_.end() && own->second.baseline == content;
+    return entry.second.pair == pair && own != books_.end() && is_baseline(own->second, content);
   });
 }
 

@@ -80,8 +80,9 @@ class Invariants {
     std::string worker;
     Operation operation;
     protocol::UpdateId update;
-    std::string incarnation;  // of the engine, when it was sent
-    bool connected = true;    // false: reset, or ended without telling
+    std::string incarnation;   // of the engine, when it was sent
+    bool connected = true;     // false: reset, or ended without telling
+    bool was_excused = false;  // a load: its worker, before
   };
   struct Book {                             // of one worker
     std::vector<OpenCall> in_flight;        // at most one
@@ -89,6 +90,7 @@ class Invariants {
     std::string pair;                       // its full-model pair at the last look
     bool known = false;                     // registered at the last look
     std::int64_t baseline = kStartContent;  // what it held when it was registered
+    std::set<std::int64_t> baselines;       // ... and each time before
     bool loaded_by_us = false;              // since then
     bool paused_by_us = false;
     bool let_go = false;            // abandoned, and released by its operator: theirs from then on
@@ -110,6 +112,7 @@ class Invariants {
   // The machine speaks of this very process, and no lie hides what it holds.
   bool comparable(const protocol::Worker& worker) const;
   bool excused(const std::string& url) const;
+  bool is_baseline(const Book& book, std::int64_t content) const;
   bool adapters_excused(const std::string& url) const;
 
   // invariants_call.cpp: before a call
@@ -206,7 +209,7 @@ class Invariants {
     bool committed = false;
   };
   std::map<std::string, std::vector<Sealed>> stored_;  // by pair, as recorded: ours, in order, and not discarded
-  bool stored_is_known_ = true;                        // false: records of it were lost
+  bool records_lost_ = false;                          // the journal lost its last records once
   std::map<protocol::CallId, std::string> call_worker_;
   std::map<std::string, PairBook> pairs_;
   std::map<protocol::UpdateId, protocol::VersionRef> commits_of_;  // durable

@@ -60,6 +60,7 @@ void Invariants::check_call(const protocol::Call& call) {
     book.paused_by_us = true;
     book.let_go = false;
   }
+  const bool was_excused = book.excused;
   if (call.operation.kind == OperationKind::load) book.excused = false;
   if (changes_weights(call.operation.kind)) {
     book.loaded_by_us = true;
@@ -67,7 +68,7 @@ void Invariants::check_call(const protocol::Call& call) {
   }
   call_worker_[call.call] = call.worker;
   book.in_flight.push_back(
-      OpenCall{call.call, call.worker, call.operation, call.update, truth(call.worker).incarnation, true});
+      OpenCall{call.call, call.worker, call.operation, call.update, truth(call.worker).incarnation, true, was_excused});
 }
 
 // A call that timed out keeps its connection for its own answer; the machine says so in its registry.
@@ -224,7 +225,7 @@ void Invariants::check_resume(const protocol::Call& call, const Book& book) {
   if (real.torn || real.poisoned) throw Violation{8, fmt::format("{} is torn in truth and resumed", call.worker)};
   if (w_.network.load_pending(call.worker))
     throw Violation{8, fmt::format("{} is resumed with a load in its queue", call.worker)};
-  const bool committed = real.content == kStartContent || real.content == book.baseline ||
+  const bool committed = real.content == kStartContent || is_baseline(book, real.content) ||
                          pairs_[worker.pair].contents.count(real.content) > 0 || is_of_rival(real.content);
   if (!committed) {
     throw Violation{2,
@@ -284,6 +285,8 @@ void Invariants::on_call_ended(const protocol::CallEnded& event) {
   OpenCall open = book.in_flight[0];
   book.in_flight.clear();
   if (event.outcome.kind == OutcomeKind::not_sent) loads_.erase({open.update, open.worker});
+  const bool did_nothing = event.outcome.kind == OutcomeKind::not_sent || event.outcome.kind == OutcomeKind::untouched;
+  if (did_nothing && open.operation.kind == OperationKind::load && open.was_excused) book.excused = true;
   resolve_by_reading(book, it->second, open, event.outcome);
   if (event.outcome.kind != OutcomeKind::unknown || !changes_engine(open.operation.kind)) return;
   open.connected = false;

@@ -81,7 +81,7 @@ bool Invariants::is_leased(const Pair& pair, const std::string& directory) const
 }
 
 std::string Invariants::unsettled_versions() const {
-  if (skipped_checks.retention || !stored_is_known_ || w_.scenario.has_rivals()) return "";
+  if (skipped_checks.retention || records_lost_ || w_.scenario.has_rivals()) return "";
   for (const auto& [name, pair] : state().pairs) {
     const auto stored = stored_.find(name);
     if (stored == stored_.end()) continue;

@@ -88,7 +88,7 @@ void Store::seal(std::size_t gateway, const protocol::Seal& effect) {
     Directory& made = it->second;
     const auto reference = directories_.find(effect.reference_directory);
     const StoreSettings settings = settings_[effect.save_path];
-    const bool readable = !settings.blind && reference != directories_.end() &&
+    const bool readable = !settings.blind && reference != directories_.end() && !reference->second.discarded &&
                           (effect.reference_directory != kStartPath || settings.start_readable);
     protocol::SealedVersion version;
     version.bytes = 1000;

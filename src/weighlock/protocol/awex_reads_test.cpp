@@ -73,6 +73,23 @@ TEST_F(AwexReadsTest, an_engine_that_its_trainer_paused_is_not_asked_for_a_token
       << "there it tells whose pause it is";
 }
 
+TEST_F(AwexReadsTest, a_trainer_that_paused_everyone_for_the_last_update_is_believed_when_it_does_so_again) {
+  const auto doubts = [](const std::vector<Operation>& all) {
+    return std::count_if(all.begin(), all.end(), [](const Operation& one) { return one.doubt_pause; });
+  };
+  connect(2);
+  engine(0).paused = engine(1).paused = true;
+  EXPECT_EQ(doubts(reads_of(1, {})), 2);
+  EXPECT_EQ(doubts(reads_of(2, {})), 0);
+  EXPECT_TRUE(engine(0).paused && engine(1).paused) << "it continues them itself";
+  engine(1).paused = false;
+  EXPECT_EQ(doubts(reads_of(3, {})), 2) << "the other one may be unwell";
+  EXPECT_TRUE(engine(0).paused);
+  EXPECT_FALSE(engine(1).paused);
+  engine(1).paused = true;
+  EXPECT_EQ(doubts(reads_of(4, {})), 2);
+}
+
 TEST_F(AwexReadsTest, the_flush_waits_for_no_record_of_its_own) {
   connect(1);
   const UpdateId id = request(1, believing_);

@@ -34,6 +34,11 @@ bool may_read_briefly(const Update& update, const Target& target, const Worker& 
   return !worker.load_since_read && worker.labels.size() == 1 && worker.labels.front() != worker.start_label;
 }
 
+bool may_be_another(const Context& context, const Target& target) {
+  constexpr Milliseconds kStartsAnew{1000};  // an engine that ends and serves again within it isn't known
+  return context.now() - target.called_at > kStartsAnew;
+}
+
 Pair& Context::pair_of(const Update& update) {
   const auto it = state_.pairs.find(update.pair);
   WEIGHLOCK_CHECK(it != state_.pairs.end(), "an update outlives its pair");
@@ -115,6 +120,7 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
   WEIGHLOCK_CHECK(!target.call, "a target waits for one call");
   yield_watch(*this, worker_of(target));
   target.step = step;
+  target.called_at = now_;
   ++update.waiting;
   const bool unpaused = !target.paused && !target.was_paused;
   const auto intended = std::find(target.intended.begin(), target.intended.end(), operation.kind);

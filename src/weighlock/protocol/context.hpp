@@ -20,6 +20,10 @@ std::string version_key(const VersionRef& version);  // "lineage/version"
 bool trusts_answers(const Update& update);
 // Whether the target's state may be read without the incarnation: a label that we wrote says as much of the process.
 bool may_read_briefly(const Update& update, const Target& target, const Worker& worker);
+class Context;
+// Whether what was asked last took so long to be answered that the process may be another one by now. A load isn't sent
+// then without a reading: by the label that announces it a later reading tells whether a new process got it, too.
+bool may_be_another(const Context& context, const Target& target);
 
 class Context {
  public:

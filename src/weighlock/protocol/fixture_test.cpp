@@ -229,6 +229,7 @@ void Fixture::perform(Effect effect) {
         prepare->update, "/shared/v" + std::to_string(prepare->version) + ".a" + std::to_string(prepare->attempt)});
   } else if (auto* seal = std::get_if<Seal>(&effect)) {
     seals.push_back(*seal);
+    if (seals_silent) return;
     if (seal_error)
       pending_.push_back(Sealed{seal->update, *seal_error});
     else

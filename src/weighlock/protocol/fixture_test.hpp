@@ -113,6 +113,7 @@ class Fixture : public Ports, public ::testing::Test {
   std::vector<AskTrainer> asked_trainers;  // a silent one doesn't answer them either
   SealedVersion sealed{1000, 10, false, true, false, true, "", "d1", true};
   std::optional<Error> seal_error;
+  bool seals_silent = false;
   std::vector<Record> records;
   std::vector<std::size_t> groups;  // the size of each
   bool held = false;

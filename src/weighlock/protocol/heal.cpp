@@ -4,7 +4,11 @@
 //   heal_reading -> [heal_pausing] -> heal_labelling -> heal_loading [-> heal_emptying -> heal_reloading] ->
 //   [heal_labelling_version]
 //   -> [heal_flushing] -> heal_verifying -> resume
+//
+// A load that comes behind an answer that took long waits for one more heal_reading, whether it is still that process.
 #include <fmt/format.h>
+
+#include <utility>
 
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -34,7 +38,7 @@ void send_label(Context& context, Update& update, Target& target, Step step, std
   context.call(update, target, step, std::move(operation));
 }
 
-void send_load(Context& context, Update& update, Target& target, Step step) {
+void send_load_now(Context& context, Update& update, Target& target, Step step) {
   Operation operation;
   operation.kind = step == Step::heal_emptying ? OperationKind::load_empty : OperationKind::load;
   if (operation.kind == OperationKind::load) {
@@ -44,6 +48,20 @@ void send_load(Context& context, Update& update, Target& target, Step step) {
   operation.pause_mode = PauseMode::abort;  // a heal flushes everything: what ran on torn weights is worth nothing
   target.load_sent = true;
   context.call(update, target, step, std::move(operation));
+}
+
+void send_read(Context& context, Update& update, Target& target) {
+  Operation operation;
+  operation.kind = OperationKind::read_state;
+  operation.doubt_pause = !context.worker_of(target).paused_by_us && !target.was_paused;
+  context.call(update, target, Step::heal_reading, std::move(operation));
+}
+
+void send_load(Context& context, Update& update, Target& target, Step step) {
+  if (!may_be_another(context, target)) return send_load_now(context, update, target, step);
+  target.waiting_load = step;
+  target.tries = 0;
+  send_read(context, update, target);
 }
 
 void send_flush(Context& context, Update& update, Target& target) {
@@ -136,13 +154,6 @@ void on_heal_verified(Context& context, Update& update, Target& target, const Ou
   fail_heal(context, update, target, CauseCode::heal_failed, "verify", outcome);
 }
 
-void send_read(Context& context, Update& update, Target& target) {
-  Operation operation;
-  operation.kind = OperationKind::read_state;
-  operation.doubt_pause = !context.worker_of(target).paused_by_us && !target.was_paused;
-  context.call(update, target, Step::heal_reading, std::move(operation));
-}
-
 void on_heal_read(Context& context, Update& update, Target& target, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
   if (!outcome.ok() || !outcome.reading) {
@@ -150,7 +161,9 @@ void on_heal_read(Context& context, Update& update, Target& target, const Outcom
       return start_retry(context, update, target, kRetry);
     return fail_heal(context, update, target, CauseCode::heal_failed, "read", outcome);
   }
-  if (observe(context, worker, *outcome.reading)) {
+  const std::optional<Step> waiting = std::exchange(target.waiting_load, std::nullopt);
+  const bool is_new = observe(context, worker, *outcome.reading);
+  if (is_new) {
     if (target.load_sent) note_death(context, update, target, update.version);
     target.needs_restart = false;  // it had one
   }
@@ -160,8 +173,9 @@ void on_heal_read(Context& context, Update& update, Target& target, const Outcom
   target.was_paused = target.was_paused && target.paused && !worker.paused_by_us;
   target.pause_sent = target.pause_sent || worker.paused_by_us;
   context.set_worker(worker, WorkerState::healing, worker.cause);
-  if (update.policy.pause == PauseOwner::caller || target.paused)
-    return send_label(context, update, target, Step::heal_labelling, "loading:" + update.id);
+  const bool is_held = update.policy.pause == PauseOwner::caller || target.paused;
+  if (waiting && !is_new && is_held) return send_load_now(context, update, target, *waiting);
+  if (is_held) return send_label(context, update, target, Step::heal_labelling, "loading:" + update.id);
   target.pause_sent = true;
   Operation operation;
   operation.kind = OperationKind::pause;
@@ -213,6 +227,7 @@ void start_heal(Context& context, Update& update, Target& target, VersionRef goa
   Worker& worker = context.worker_of(target);
   target.goal = std::move(goal);
   target.tries = 0;
+  target.waiting_load.reset();
   context.cancel_timer(update, target.worker);  // of a repetition that isn't needed any more
   context.set_worker(worker, WorkerState::healing, worker.cause);
   send_read(context, update, target);

@@ -31,13 +31,18 @@ bool flushes_after_load(const Update& update, const DialectTraits& traits) {
   return (update.transfer || !traits.load_flushes) && update.policy.pause_mode != PauseMode::keep;
 }
 
-void send_load(Context& context, Update& update, Target& target) {
-  if (update.transfer) return assemble(context, update, target);
+void send_load_now(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   target.load_sent = true;
   target.load_started = context.now();
   context.set_worker(worker, WorkerState::loading, worker.cause);
   context.call(update, target, Step::loading, load_operation(update));
+}
+
+void send_load(Context& context, Update& update, Target& target) {
+  if (update.transfer) return assemble(context, update, target);
+  if (!target.label_changed || !may_be_another(context, target)) return send_load_now(context, update, target);
+  context.call(update, target, Step::asking, next_reading(context, context.worker_of(target)));
 }
 
 // Most verdicts only count down. All targets are looked at when one decides something: once for each of a thousand
@@ -144,6 +149,11 @@ bool ask_what_it_holds(Context& context, Update& update, Target& target, const s
   return true;
 }
 
+// What a load without effect leaves. One that was sent before it, and whose answer was lost, may have done anything.
+Verdict as_before(const Target& target) {
+  return target.may_have_loaded ? Verdict::torn : Verdict::untouched;
+}
+
 // The new label isn't proof enough of what was loaded (protocol.md section 5); an old one shows that the load is due.
 void on_asked(Context& context, Update& update, Target& target, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
@@ -163,9 +173,10 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
     worker.earlier.clear();
     const bool new_label = outcome.reading->label == update.version.label;
     target.may_have_loaded = true;  // an old label doesn't tell: some loads fail behind the weights
+    target.verdict = as_before(target);
     const bool took_it = context.traits_of(worker).load_sets_label && new_label &&
                          !trusts_answers(update);  // there an answer is the evidence
-    if (!took_it) return send_load(context, update, target);
+    if (!took_it) return send_load_now(context, update, target);
     target.verdict = Verdict::loaded;
     target.unproven = true;
     target.load_took = context.now() - target.load_started;
@@ -175,9 +186,18 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
   evaluate_verdicts(context, update);
 }
 
-// What a load without effect leaves. One that was sent before it, and whose answer was lost, may have done anything.
-Verdict as_before(const Target& target) {
-  return target.may_have_loaded ? Verdict::torn : Verdict::untouched;
+// Whether it is still the process that was labelled: only that one is sent the load.
+void on_read_again(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  const bool answered = outcome.ok() && outcome.reading;
+  const bool is_new = answered && observe(context, context.worker_of(target), *outcome.reading);
+  if (answered && !is_new) return send_load_now(context, update, target);
+  if (is_new) take_new_process(target, context.worker_of(target), *outcome.reading);
+  const CauseCode code = is_new ? CauseCode::restarted : CauseCode::unreachable;
+  const std::string text = is_new ? "before the load a new process answers" : "read before the load: " + outcome.text;
+  if (is_new && target.load_sent) note_death(context, update, target, update.version);
+  const auto lose = target.load_sent ? judge : lose_before_load;
+  lose(context, target, Verdict::unknown, code, text);
+  evaluate_verdicts(context, update);
 }
 
 void on_loaded(Context& context, Update& update, Target& target, const Outcome& outcome) {
@@ -256,9 +276,9 @@ void pause_again(Context& context, Update& update, Target& target) {
 // From LOADED back to LOADING; the books of what is still to load follow.
 void load_again(Context& context, Update& update, Target& target) {
   ++update.countdown.unloaded;
-  target.verdict = Verdict::untouched;
+  target.verdict = as_before(target);
   target.tries = 0;
-  send_load(context, update, target);
+  send_load_now(context, update, target);
 }
 
 void on_verified(Context& context, Update& update, Target& target, const Outcome& outcome) {
@@ -346,13 +366,14 @@ void transfer_succeeded(Context& context, Update& update) {
   }
 }
 
-void on_loading_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
+void on_loading_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
   switch (target.step) {
     case Step::labelling:
       return on_labelled(context, update, target, outcome);
     case Step::loading:
       return on_loaded(context, update, target, outcome);
     case Step::asking:
+      if (kind == OperationKind::read_state) return on_read_again(context, update, target, outcome);
       return on_asked(context, update, target, outcome);
     case Step::labelling_version:
       return on_version_labelled(context, update, target, outcome);

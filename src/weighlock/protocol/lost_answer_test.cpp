@@ -134,6 +134,20 @@ TEST_F(LostAnswerTest, load_that_is_refused_after_a_lost_one_leaves_the_worker_t
   EXPECT_EQ(worker(0).state, WorkerState::ready);
 }
 
+// Nobody knows what it holds while the second load waits for its directory.
+TEST_F(LostAnswerTest, worker_whose_load_was_lost_is_healed_when_the_update_is_cancelled_before_it_is_sent_again) {
+  connect(1);
+  script(0, K::load, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost));
+  script(0, K::load, failed(OutcomeKind::untouched, "no such directory", ErrorCode::checkpoint_missing));
+  const UpdateId id = request(1);
+  ASSERT_EQ(count(0, K::load), 2);
+  engine(0).loaded = "/shared/v1.a1";
+  post(CancelUpdate{0, id});
+  EXPECT_EQ(update(id).state, UpdateState::rolled_back);
+  EXPECT_EQ(engine(0).loaded, "/models/start");
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+}
+
 struct World : Fixture {
   void TestBody() override {}
 };

@@ -168,6 +168,20 @@ void exclude(Context& context, Target& target, Verdict verdict, CauseCode code, 
   target.cause = context.cause(code, std::move(text));
 }
 
+// A trainer that paused all workers for the last update does so for this one: it need not be made sure of again, which
+// takes as long as a token may. If only some read as paused, those may be unwell.
+bool is_in_doubt(Context& context, const Update& update) {
+  if (update.policy.pause != PauseOwner::gateway) return false;
+  int paused = 0;
+  int running = 0;
+  for (const auto& [url, target] : update.targets) {
+    if (target.reached) ++(target.was_paused ? paused : running);
+  }
+  const bool all = paused > 0 && running == 0;
+  const bool believed = std::exchange(context.pair_of(update).trainer_pauses, all);
+  return believed && paused > 0 && !all;
+}
+
 }  // namespace
 
 void begin_pausing(Context& context, Update& update) {
@@ -190,6 +204,7 @@ void begin_pausing(Context& context, Update& update) {
 
 void pausing_survey_done(Context& context, Update& update) {
   if (waits_for_epoch(context, update)) return;
+  if (is_in_doubt(context, update)) return begin_survey(context, update);
   bool anyone = false;
   std::string reasons;
   for (auto& [url, target] : update.targets) {

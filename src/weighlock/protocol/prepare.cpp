@@ -75,6 +75,35 @@ bool is_committed_version(const Pair& pair, const Update& update) {
   return pair.committed && pair.committed->same_version(update.version);
 }
 
+// Before the first commit: the model that every engine of the pair started with, if they agree; "" = none (protocol.md
+// section 6). Some engines name what they loaded last instead, and a directory that is on its way out is no ground to
+// stand on.
+std::string start_model(const State& state, const std::string& pair) {
+  std::set<std::string> starts;
+  for (const auto& [url, worker] : state.workers) {
+    if (worker.pair == pair && !worker.start_path.empty()) starts.insert(worker.start_path);
+  }
+  if (starts.size() != 1 || !starts.begin()->starts_with('/')) return "";
+  const auto is_doomed = [&](const auto& entry) {
+    const std::deque<DoomedDirectory>& doomed = entry.second.doomed;
+    return std::any_of(doomed.begin(), doomed.end(),
+                       [&](const DoomedDirectory& one) { return one.directory == *starts.begin(); });
+  };
+  return std::any_of(state.pairs.begin(), state.pairs.end(), is_doomed) ? "" : *starts.begin();
+}
+
+// The start model was inspected, and is what it was when the inspection began: last good, until the first commit.
+void trust_start_model(Context& context, const Update& update) {
+  if (update.start_model.empty() || update.start_model != start_model(context.state(), update.pair)) return;
+  const auto& workers = context.state().workers;
+  const auto first = std::find_if(workers.begin(), workers.end(), [&](const auto& entry) {
+    return entry.second.pair == update.pair && entry.second.start_path == update.start_model;
+  });
+  const std::string& label = first->second.start_label;
+  context.pair_of(update).last_good = VersionRef{0, 0, update.start_model, label, ""};
+  context.record(RecordKind::last_good, update, "", {{"directory", update.start_model}, {"label", label}});
+}
+
 }  // namespace
 
 void seal_when_ready(Context& context, Update& update) {
@@ -91,12 +120,8 @@ void seal_when_ready(Context& context, Update& update) {
   } else if (pair.last_good) {
     seal.reference_directory = pair.last_good->directory;
   } else {
-    // Before the first commit: the model that every engine started with, if they agree (protocol.md section 6).
-    std::set<std::string> starts;
-    for (const auto& [url, worker] : context.state().workers) {
-      if (worker.pair == update.pair && !worker.start_path.empty()) starts.insert(worker.start_path);
-    }
-    if (starts.size() == 1 && starts.begin()->starts_with('/')) seal.reference_directory = *starts.begin();
+    seal.reference_directory = start_model(context.state(), update.pair);
+    if (!pair.committed) update.start_model = seal.reference_directory;
   }
   seal.lineage = update.version.lineage;
   seal.version = update.version.version;
@@ -361,16 +386,7 @@ void on_sealed(Context& context, const Sealed& event) {
   if (pair.spec.lora && is_committed_version(pair, *update)) return end_equal_version(context, *update);
   if (pair.spec.lora) return adapter_sealed(context, *update);
   if (update->rollback) return begin_pausing(context, *update);
-  // Only before the first commit is the reference the start model.
-  if (!pair.last_good && !pair.committed && event.version->reference_clean) {
-    for (const auto& [url, worker] : context.state().workers) {
-      if (worker.pair != update->pair || worker.start_path.empty()) continue;
-      pair.last_good = VersionRef{0, 0, worker.start_path, worker.start_label, ""};
-      context.record(RecordKind::last_good, *update, "",
-                     {{"directory", worker.start_path}, {"label", worker.start_label}});
-      break;
-    }
-  }
+  if (!pair.last_good && !pair.committed && event.version->reference_clean) trust_start_model(context, *update);
   if (!pair.last_good)
     pair.rollback_reason = event.version->reference_reason.empty() ? "the start model is not readable here"
                                                                    : event.version->reference_reason;

@@ -255,9 +255,13 @@ void Replay::worker_state(const Record& record, Instant at) {
   Worker& worker = worker_of(record);
   worker.state = state;
   worker.cause = cause_from(find(body, "cause"), at);
-  worker.version.reset();
-  if (const auto version = find_int(body, "version"))
+  const std::optional<VersionRef> before = std::exchange(worker.version, std::nullopt);
+  if (const auto version = find_int(body, "version")) {
     worker.version = version_of(worker, number_of(body, "lineage"), *version);
+    // Superseded meanwhile, and nothing lists it (of a blind storage no version is kept): then it is what it was.
+    const bool is_listed = !worker.version->directory.empty() || !worker.version->label.empty();
+    if (!is_listed && before && before->same_version(*worker.version)) worker.version = before;
+  }
   worker.evidence = evidence_from(text_of(body, "evidence")).value_or(Evidence::none);
   if (state == WorkerState::ready) {
     worker.touched = false;

@@ -161,6 +161,8 @@ struct Target {
   bool read_whole = false;  // a brief reading left a doubt: from now on readings are whole
   bool recovered = false;   // taken over from a gateway that died, and not read since
   std::optional<CallId> call;
+  Instant called_at;                    // when the last one was sent
+  std::optional<Step> waiting_load;     // of a heal: it waits for a reading of the process that it is for
   std::vector<OperationKind> intended;  // steps of its pipeline that were recorded when it began
   Instant load_started;
   std::optional<Milliseconds> load_took;
@@ -202,8 +204,9 @@ struct Update {
   VersionRef version;
   std::int64_t attempt = 0;
   std::string key;
-  std::string path;       // handed directory, or ""
-  bool rollback = false;  // to a version that was committed before: nothing is saved or sealed
+  std::string path;         // handed directory, or ""
+  std::string start_model;  // PREPARING, before the pair's first commit: what the seal compares with; "" = nothing
+  bool rollback = false;    // to a version that was committed before: nothing is saved or sealed
   Policy policy;
   UpdateState state = UpdateState::queued;
   Instant requested_at;
@@ -322,12 +325,13 @@ struct Pair {
   std::optional<ConnectPair> reconnect;            // waits for the running update
   std::optional<TransferGroup> group;              // none = the next update builds one
   Ownership ownership;
-  std::deque<ChangeWorker> changes;     // likewise, in order
-  std::set<std::string> leaving;        // workers that the first of them removes, while they are healed
-  std::set<UpdateId> joins;             // running ones, of one worker each
-  std::deque<UpdateId> joins_ended;     // newest last, bounded
-  bool distrusted = false;              // the committed version's files turned out bad
-  Instant used_at;                      // the last update or connect
+  std::deque<ChangeWorker> changes;  // likewise, in order
+  std::set<std::string> leaving;     // workers that the first of them removes, while they are healed
+  std::set<UpdateId> joins;          // running ones, of one worker each
+  std::deque<UpdateId> joins_ended;  // newest last, bounded
+  bool distrusted = false;           // the committed version's files turned out bad
+  bool trainer_pauses = false;  // of this process: the last update found all workers paused, and that was made sure of
+  Instant used_at;              // the last update or connect
   std::optional<Instant> requested_at;  // the last update
   Milliseconds longest_gap{0};          // between two updates
   std::vector<ReplyToken> removing;     // waits likewise; non-empty: the pair is being removed
