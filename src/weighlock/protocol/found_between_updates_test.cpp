@@ -127,6 +127,24 @@ TEST_F(FoundBetweenUpdatesTest, released_worker_with_a_call_that_nothing_ends_is
   EXPECT_EQ(worker(0).cause->code, CauseCode::outstanding);
 }
 
+// Numbers begin anew with the pair, and its first version may have those that the worker still has.
+TEST_F(FoundBetweenUpdatesTest, version_of_a_removed_pair_is_none_of_the_next_one_that_has_its_name) {
+  connect(2);
+  request(1);
+  script(1, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), -1);
+  advance(120s);
+  post(RemovePair{60, "actor"});
+  ASSERT_EQ(worker(1).state, WorkerState::abandoned);
+  connect(2);
+  ASSERT_EQ(update(request(1)).state, UpdateState::degraded);
+  const int loads = count(1, K::load);
+  flush();
+  start_again();
+  advance(60s);
+  EXPECT_EQ(worker(1).state, WorkerState::ready);
+  EXPECT_EQ(count(1, K::load), loads + 1);
+}
+
 // No barrier can end the doubt, so whose its pause is stays open; it is no worker on its way all the same.
 TEST_F(FoundBetweenUpdatesTest, released_worker_that_a_former_owner_held_is_held_with_its_cause_too) {
   State state;

@@ -87,6 +87,8 @@ void enter_pair(Context& context, Pair& pair, const WorkerSpec& spec) {
   if (spec.dialect) worker.dialect = spec.dialect;
   take_over_stranger(pair, worker);
   if (was_abandoned) {
+    worker.version.reset();  // its numbers were of a pair that is gone, whatever this one is named
+    worker.evidence = Evidence::none;
     context.set_worker(worker, WorkerState::quarantined, worker.cause);
   } else if (is_new && pair.committed) {
     context.set_worker(worker, WorkerState::joining,
