@@ -4,7 +4,6 @@
 #include <utility>
 
 namespace weighlock {
-namespace {}  // namespace
 
 EngineCalls::~EngineCalls() {
   for (const auto& [id, running] : calls_) http_.cancel(running.request);
