@@ -76,7 +76,10 @@ Result<ClaimedEpoch> Epochs::claim_now(std::size_t gateway, const protocol::Clai
 }
 
 void Epochs::claim(std::size_t gateway, const protocol::ClaimEpoch& effect, Answer answer) {
-  scheduler_.after(delay(gateway, effect.pair), [this, gateway, effect, answer = std::move(answer)] {
+  const int deaths = deaths_[gateway];
+  scheduler_.after(delay(gateway, effect.pair), [this, gateway, effect, deaths, answer = std::move(answer)] {
+    // The next process has the state directory's lock, so the last write of this one is over, or never comes.
+    if (deaths_[gateway] != deaths) return;
     Result<ClaimedEpoch> claimed = claim_now(gateway, effect);
     scheduler_.after(random_.between(1, 10), [ask = effect.ask, pair = effect.pair, answer, claimed] {
       answer(protocol::EpochClaimed{ask, pair, claimed});
@@ -101,6 +104,7 @@ void Epochs::look(std::size_t gateway, const protocol::LookEpoch& effect, Answer
 }
 
 void Epochs::gateway_died(std::size_t gateway) {
+  ++deaths_[gateway];
   std::erase_if(looks_, [&](const auto& entry) { return entry.first.first == gateway; });
 }
 

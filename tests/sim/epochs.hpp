@@ -63,6 +63,7 @@ class Epochs {
   const Trace& trace_;
   Taken taken_;
   std::map<std::string, Files> files_;  // by pair
+  std::map<std::size_t, int> deaths_;
   std::map<std::size_t, Instant> trouble_;
   std::map<std::pair<std::size_t, std::uint64_t>, Look> looks_;  // without an answer
 };

@@ -130,9 +130,10 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
   } else if (changes_something(operation.kind)) {
     target.intended.clear();  // to whoever reads the journal, a new intent ends what was planned before it
   }
-  const bool pauses = operation.kind == OperationKind::pause;
+  // What is healed may end torn under the label that the list says it is whole under.
+  const bool is_told = operation.kind == OperationKind::pause || step == Step::heal_loading;
   target.call = send(worker_of(target), &update, unpaused, std::move(operation), intent_durable);
-  if (pauses) list_pause(*this, update.pair);
+  if (is_told) list_pause(*this, update.pair);
 }
 
 void Context::call_between_updates(Worker& worker, Operation operation) {

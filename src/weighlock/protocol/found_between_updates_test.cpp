@@ -127,6 +127,34 @@ TEST_F(FoundBetweenUpdatesTest, released_worker_with_a_call_that_nothing_ends_is
   EXPECT_EQ(worker(0).cause->code, CauseCode::outstanding);
 }
 
+// No barrier can end the doubt, so whose its pause is stays open; it is no worker on its way all the same.
+TEST_F(FoundBetweenUpdatesTest, released_worker_that_a_former_owner_held_is_held_with_its_cause_too) {
+  State state;
+  const Dialects dialects;
+  state.pairs["actor"].spec.name = "actor";
+  Worker& one = state.workers[url(0)];
+  one.url = url(0);
+  one.pair = "actor";
+  one.dialect = DialectKind::sglang;
+  one.state = WorkerState::joining;
+  one.incarnation = "start-1";
+  one.start_label = "default";
+  one.start_path = "/models/start";
+  one.earlier.push_back(EarlierCall{.call = 3, .kind = K::set_label});
+  one.taken_over = TakenOver{.held = true};
+  one.in_flight = EarlierCall{.call = 7, .kind = K::read_state};
+  one.watch.call = 7;
+  state.calls[7] = {"", url(0)};
+  Context context(state, dialects, Instant{});
+  Outcome read;
+  read.kind = OutcomeKind::ok;
+  read.reading = StateReading{"start-1", "default", true, "/models/start"};
+  dispatch(context, CallEnded{7, read});
+  EXPECT_EQ(one.state, WorkerState::quarantined);
+  ASSERT_TRUE(one.cause);
+  EXPECT_EQ(one.cause->code, CauseCode::outstanding);
+}
+
 TEST_F(FoundBetweenUpdatesTest, brief_reading_does_not_tell_which_process_got_a_pause) {
   State state;
   const Dialects dialects;

@@ -1,3 +1,4 @@
+// Looks, claims, and what waits for them. long because each decides about the others.
 #include "weighlock/protocol/ownership.hpp"
 
 #include <fmt/format.h>
@@ -280,9 +281,13 @@ bool is_listed(Context& context, const Worker& worker) {
     return own.refusals >= kRefusalsMax;
   }
   if (worker.paused_by_other || pair->spec.policy.pause == PauseOwner::caller) return true;  // nobody is to be paused
-  const bool listed = own.written && std::any_of(own.written->begin(), own.written->end(), [&](const HeldWorker& held) {
-                        return held.url == worker.url && held.incarnation == worker.incarnation;
-                      });
+  const auto lists = [&](const List& list) {
+    return std::any_of(list.begin(), list.end(), [&](const HeldWorker& held) {
+      return held.url == worker.url && held.incarnation == worker.incarnation;
+    });
+  };
+  // While a list is on its way either of the two may stand there.
+  const bool listed = own.written && lists(*own.written) && (!own.claim || lists(own.writing));
   if (listed) return true;
   write_list(context, worker.pair, *pair);
   return own.refusals >= kRefusalsMax;
@@ -396,8 +401,11 @@ void on_epoch_seen(Context& context, const EpochSeen& event) {
     if (!pair || is_superseded(*pair)) return;
     if (own.epoch > 0 || event.highest->number == 0) settle_storage(context, event.pair);
   }
-  const bool is_old = context.now() - own.look_began > limits::kEpochStale;
-  if (is_old && waited_for && !std::exchange(own.looked_again, true)) return look(context, event.pair, *pair);
+  const Milliseconds age = context.now() - own.look_began;
+  // Older than a look's limit: this process stood still. A storage that is slow is asked once more, and no more.
+  const bool stood_still = age > limits::kEpochLookTimeout + limits::kEpochLookBusy;
+  const bool is_first = age > limits::kEpochStale && waited_for && !std::exchange(own.looked_again, true);
+  if (is_first || (stood_still && waited_for)) return look(context, event.pair, *pair);
   look_later(context, event.pair, *pair);
   end_look(context, event.pair);
 }

@@ -70,12 +70,24 @@ TEST_F(LateTest, look_that_is_answered_too_late_is_followed_by_exactly_one_more)
   answer_look();
   EXPECT_EQ(epochs->looks, looks_before + 2);
   EXPECT_EQ(calls(), before) << "its answer is waited for";
-  stand_still(kStoodStill);
-  answer_look();  // as late: the storage is that slow
+  stand_still(limits::kEpochStale + 1s);
+  answer_look();  // the storage is that slow
   EXPECT_GT(calls(), before) << "what waited does not wait for a third";
   epochs->looks_silent = false;
   answer_look();
   EXPECT_EQ(update(id).state, UpdateState::succeeded);
+}
+
+TEST_F(LateTest, process_that_stands_still_behind_the_second_look_too_looks_a_third_time) {
+  const UpdateId id = stand_still_behind_a_look();
+  answer_look();
+  stand_still(kStoodStill);
+  taken_by_another();
+  epochs->looks_silent = false;
+  answer_look();
+  EXPECT_EQ(calls(), before);
+  EXPECT_EQ(epochs->looks, looks_before + 3);
+  EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
 }
 
 TEST_F(LateTest, look_whose_timer_fired_first_has_its_grace_before_anything_goes_on_without_it) {

@@ -47,7 +47,7 @@ std::string whole_label(const Update* active, const Worker& worker) {
   const bool comes_back = active->state >= UpdateState::resuming;
   if (comes_back && active->committed.value_or(false) && target.verdict == Verdict::verified)
     return active->version.label;
-  const bool healed = comes_back && target.load_sent && target.verdict != Verdict::untouched;
+  const bool healed = comes_back && worker.touched;  // also by a load that nobody has judged yet
   const bool tells =
       target.former_state == WorkerState::ready && target.former_label != active->version.label && !unannounced;
   return tells && !healed ? target.former_label : "";

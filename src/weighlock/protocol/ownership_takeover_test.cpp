@@ -398,5 +398,51 @@ TEST_F(TakeoverTest, nobody_is_brought_back_before_the_pair_is_known_to_be_ours_
   EXPECT_EQ(worker(2).state, WorkerState::ready);
 }
 
+TEST_F(TakeoverTest, drained_worker_that_the_predecessor_held_paused_is_out_with_its_cause) {
+  connect(2);
+  advance(15s);
+  ChangeWorker drain;
+  drain.token = 70;
+  drain.pair = "actor";
+  drain.change = WorkerChange::drain;
+  drain.worker.url = url(0);
+  post(drain);
+  ASSERT_EQ(worker(0).state, WorkerState::draining);
+  left_by_predecessor({{url(0), "start-1"}});
+  engine(0).paused = true;
+  silent_trainers = {trainer(0)};
+  request(1);
+  advance(60s);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  ASSERT_TRUE(worker(0).cause);
+  EXPECT_EQ(worker(0).cause->code, CauseCode::operator_hold);
+}
+
+TEST_F(TakeoverTest, released_worker_is_not_ready_before_the_pair_is_known_to_be_ours) {
+  reconciles = true;
+  connect(2);
+  request(1);
+  taken_by_another();
+  advance(10s);
+  ASSERT_TRUE(is_superseded(pair()));
+  epochs->claims_silent = true;
+  connect(2);
+  ChangeWorker release;
+  release.token = 70;
+  release.pair = "actor";
+  release.change = WorkerChange::release;
+  release.worker.url = url(0);
+  post(release);
+  ASSERT_EQ(worker(0).state, WorkerState::joining);
+  advance(20s);
+  EXPECT_EQ(worker(0).state, WorkerState::joining);
+  epochs->claims_silent = false;
+  ASSERT_TRUE(own().claim);
+  post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{10, epochs->highest(), std::nullopt}});
+  advance(60s);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  ASSERT_TRUE(worker(0).version);
+}
+
 }  // namespace
 }  // namespace weighlock::protocol

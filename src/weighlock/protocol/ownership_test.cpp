@@ -305,5 +305,60 @@ TEST_F(OwnershipTest, transfer_whose_workers_were_read_before_the_process_stood_
   EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
 }
 
+TEST_F(OwnershipTest, worker_whose_load_has_no_answer_when_the_update_is_undone_is_listed_without_a_label) {
+  connect(2);
+  request(1);
+  silence(0, K::load);
+  silence(0, K::barrier);
+  script(1, K::load, failed(OutcomeKind::touched, "broken"));
+  Policy everyone;
+  everyone.on_failure = OnFailure::rollback_all;
+  const UpdateId id = request(2, everyone);
+  ASSERT_EQ(update(id).state, UpdateState::restoring);
+  ASSERT_FALSE(epochs->highest().paused.empty());
+  EXPECT_EQ(epochs->highest().paused[0], (HeldWorker{url(0), "start-1", ""}));
+}
+
+// The end of an update writes a list without it; until that has come, either of the two may stand there.
+TEST_F(OwnershipTest, worker_is_not_paused_on_the_word_of_a_list_that_is_being_replaced) {
+  connect(2);
+  request(1);
+  silence(0, K::resume);
+  request(2);
+  epochs->claims_silent = true;
+  engine(0).paused = false;
+  Outcome resumed;
+  resumed.kind = OutcomeKind::ok;
+  answer_silenced(0, resumed);
+  ASSERT_TRUE(pair().active.empty());
+  ASSERT_TRUE(own().claim);
+  ChangeWorker event;
+  event.token = 70;
+  event.pair = "actor";
+  event.change = WorkerChange::quarantine;
+  event.worker.url = url(0);
+  post(event);
+  const int paused = count(0, K::pause);
+  advance(5s);
+  EXPECT_EQ(count(0, K::pause), paused);
+  epochs->claims_silent = false;
+  epochs->files[1].paused = own().writing;
+  post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{1, std::nullopt, std::nullopt}});
+  advance(5s);
+  EXPECT_TRUE(engine(0).paused);
+  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(0), "start-1", ""}}));
+}
+
+TEST_F(OwnershipTest, worker_that_was_out_of_reach_is_ready_again_where_no_epoch_can_be_kept) {
+  epochs->look_error = epochs->claim_error = Error{ErrorCode::storage_not_visible, "no such mount", nullptr};
+  connect(1);
+  ASSERT_EQ(update(request(1)).state, UpdateState::succeeded);
+  script(0, K::read_state, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), limits::kSilentLooks);
+  for (int i = 0; i < 120 && worker(0).state == WorkerState::ready; ++i) advance(1s);
+  ASSERT_EQ(worker(0).state, WorkerState::quarantined);
+  advance(60s);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+}
+
 }  // namespace
 }  // namespace weighlock::protocol

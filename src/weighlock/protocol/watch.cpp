@@ -27,6 +27,9 @@
 namespace weighlock::protocol {
 namespace {
 
+constexpr const char* kPausedWhileDraining =
+    "drained by its operator, and a pause of this gateway holds what it still had to do; release or remove it";
+
 void cancel_timer(Context& context, Worker& worker) {
   if (!worker.watch.timer) return;
   context.emit(CancelTimer{*worker.watch.timer});
@@ -183,11 +186,19 @@ bool hold_if_hopeless(Context& context, Worker& worker) {
   return true;
 }
 
+// Whose the pair is, is still to be seen.
+bool is_being_claimed(Context& context, const Pair& pair) {
+  const Ownership& own = pair.ownership;
+  const bool has_epochs = !context.state().owner.empty() && own.none_because.empty();
+  return has_epochs && own.epoch == 0 && (own.connects || own.claim);
+}
+
 // It may not serve as it is known, and it was read: it is brought back if it can be, and held otherwise.
 void cure(Context& context, Worker& worker, const StateReading& reading) {
   const Pair& pair = context.state().pairs.at(worker.pair);
   if (is_whole(pair, worker, reading)) {
-    if (is_taken(context, pair)) return look_later(context, worker);  // it may lag behind what comes of that
+    // It may lag behind what comes of an update, or be another gateway's.
+    if (is_taken(context, pair) || is_being_claimed(context, pair)) return look_later(context, worker);
     return context.set_worker(worker, WorkerState::ready);
   }
   if (hold_if_suspect(context, worker)) return;
@@ -197,7 +208,9 @@ void cure(Context& context, Worker& worker, const StateReading& reading) {
       tell_that_it_runs(context, worker, "it was continued although it may not serve; it is brought back");
     return begin_join(context, worker, reading);
   }
-  if (worker.state == WorkerState::joining && worker.paused_by_us && hold_if_hopeless(context, worker)) return;
+  // What a former owner's list says that it holds is ours to hold until it could be read.
+  const bool ours = worker.paused_by_us || (worker.taken_over && worker.taken_over->held);
+  if (worker.state == WorkerState::joining && ours && hold_if_hopeless(context, worker)) return;
   if (reading.paused || worker.state == WorkerState::joining) return look_later(context, worker);
   hold(context, worker, reading);
 }
@@ -231,8 +244,10 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
   worker.paused_by_other = reading.paused && !worker.paused_by_us;
   if (worker.state == WorkerState::ready && worker.earlier.empty() && !ours)
     return become_foreign(context, worker, reading.label);
-  if (worker.state == WorkerState::ready && reading.paused && worker.paused_by_us) {  // a pause that came late
-    const Cause cause = context.cause(CauseCode::resume_failed, "a pause of this gateway holds it");
+  if (reading.paused && worker.paused_by_us) {                  // a pause that came late
+    const bool drains = worker.state == WorkerState::draining;  // and gets nothing new, so its operator has the word
+    const Cause cause = drains ? context.cause(CauseCode::operator_hold, kPausedWhileDraining)
+                               : context.cause(CauseCode::resume_failed, "a pause of this gateway holds it");
     context.set_worker(worker, WorkerState::quarantined, cause);
     context.emit(Fence{worker.url, worker.pair, cause});
     return cure(context, worker, reading);
