@@ -222,7 +222,8 @@ class InferWorker(Worker):
 
     async def control(self, request: Request) -> Answer:
         routes: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "GET /server_info": lambda body: {"version": "0.5.23", "startup_time": self.startup, "internal_states": []},
+            "GET /server_info": lambda body: {
+                "version": "0.5.23", "startup_time": self.startup, "model_path": "/models/start", "internal_states": []},
             "GET /model_info": self._model_info,
             "GET /v1/models": lambda body: {"object": "list", "data": [{"id": self.directory, "root": self.directory}]},
             "GET /ready": lambda body: Answer(200 if self.serving.is_set() else 503),

@@ -33,7 +33,6 @@ void Engine::boot() {
   truth_.life = life;
   truth_.incarnation = fmt::format("{}.{}", 1'700'000'000 + scheduler_.now().ms, life);
   truth_.label = truth_.old_label = "default";
-  truth_.model_path = kStartPath;
   queue_.clear();
   busy_ = in_transfer_ = false;
   frozen_until_ = Instant{};
@@ -190,7 +189,7 @@ void Engine::set_label(const std::string& label) {
 StateReading Engine::reading() {
   const bool old = truth_.old_label != truth_.label && faults_.strikes(Fault::old_label);
   return StateReading{truth_.incarnation, old ? truth_.old_label : truth_.label, truth_.paused,
-                      kind_ == DialectKind::vllm ? std::string(kStartPath) : truth_.model_path};
+                      std::string(kStartPath)};
 }
 
 Outcome Engine::perform(const Request& request) {
@@ -328,7 +327,6 @@ Outcome Engine::load(const Operation& operation) {
     truth_.stale = false;
   }
   set_weights(directory->content, false);
-  truth_.model_path = operation.directory;
   if (faults_.strikes(Fault::new_but_failed))
     return failed(OutcomeKind::touched, "updated, but the cache was not flushed");
   if (traits_.load_sets_label && !operation.label.empty()) set_label(operation.label);

@@ -43,7 +43,6 @@ struct EngineTruth {
   bool foreign = false;     // somebody else wrote its label in this life
   std::string label;
   std::string old_label;  // the one before
-  std::string model_path;
   bool paused = false;
   bool foreign_paused = false;  // the pause is somebody else's
   std::map<std::string, AdapterTruth> adapters;

@@ -94,14 +94,6 @@ std::size_t event_row(const State& state, const protocol::EventBody& body) {
           const auto busy = state.busy.find(save->second.second);
           return busy == state.busy.end() ? kNone : row_of(state, busy->second.update);
         }
-        if constexpr (std::is_same_v<T, protocol::Recover> || std::is_same_v<T, protocol::Shutdown>) {
-          std::size_t row = kNone;  // the furthest one
-          for (const auto& [name, pair] : state.pairs) {
-            const std::size_t own = row_of(state, pair.active);
-            if (own != kNone && (row == kNone || own > row)) row = own;
-          }
-          return row;
-        }
         if constexpr (std::is_same_v<T, protocol::EpochClaimed> || std::is_same_v<T, protocol::EpochSeen>)
           return row_of_pair(state, event.pair);
         if constexpr (std::is_same_v<T, protocol::GroupBuilt>) {
@@ -113,6 +105,10 @@ std::size_t event_row(const State& state, const protocol::EventBody& body) {
         return kNone;
       },
       body);
+}
+
+bool is_of_all_pairs(const protocol::EventBody& body) {
+  return std::holds_alternative<protocol::Recover>(body) || std::holds_alternative<protocol::Shutdown>(body);
 }
 
 // One pair, as the table names it.
@@ -173,6 +169,8 @@ void note_pair(Coverage& coverage, const State& state, const protocol::Event& ev
     ++coverage.answers[answer_row(state, ended->call)][static_cast<std::size_t>(ended->outcome.kind)];
   } else if (const auto* fired = std::get_if<protocol::TimerFired>(&event.body)) {
     ++coverage.timers[timer_row(state, fired->timer)];
+  } else if (is_of_all_pairs(event.body) && !state.pairs.empty()) {
+    for (const auto& [name, pair] : state.pairs) ++coverage.events[row_of(state, pair.active)][event.body.index()];
   } else {
     ++coverage.events[event_row(state, event.body)][event.body.index()];
   }

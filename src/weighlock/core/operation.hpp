@@ -71,7 +71,7 @@ struct StateReading {
   std::string incarnation;  // its start time as it prints it; "" where the engine doesn't tell
   std::string label;
   bool paused = false;
-  std::string model_path;  // SGLang: what it says it serves; vLLM: where it started
+  std::string model_path;  // where it started, whatever it loaded since; "" where it was not asked, or doesn't tell
   std::optional<std::vector<LoadedAdapter>> adapters = std::nullopt;  // list_adapters
   std::optional<std::int64_t> adapter_rank_max = std::nullopt;        // list_adapters, where the engine tells its limit
 };

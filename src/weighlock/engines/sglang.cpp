@@ -196,6 +196,8 @@ class Talk final : public Exchange {
       if (!outcome.ok()) return outcome;
       if (operation().kind == barrier && !std::exchange(asked_twice_, true)) return read();
       reading_.incarnation = as_text(find(*answer.json, "startup_time"));
+      // Here it is what the process was started with; in /model_info, what it loaded last.
+      reading_.model_path = find_string(*answer.json, "model_path").value_or("");
       if (operation().kind == list_adapters) reading_.adapter_rank_max = find_int(*answer.json, "max_lora_rank");
       return read_model();
     });
@@ -232,7 +234,6 @@ class Talk final : public Exchange {
     if (!label)
       return failed(OutcomeKind::unknown, ErrorCode::bad_answer, fmt::format("answered \"{}\"", answer.words()));
     reading_.label = *label;
-    reading_.model_path = find_string(*answer.json, "model_path").value_or("");
     return outcome;
   }
 

@@ -19,7 +19,9 @@ ScriptedEngine serving(std::string label, int ready = 503) {
   ScriptedEngine engine;
   engine
       .on("GET /server_info",
-          answer(200, R"({"version":"0.5.23","startup_time":1764412345.25,"internal_states":[{}]})"))
+          answer(
+              200,
+              R"({"version":"0.5.23","startup_time":1764412345.25,"model_path":"/models/start","internal_states":[{}]})"))
       .on("GET /model_info", answer(200, R"({"model_path":"/w/v2","weight_version":")" + label + R"("})"))
       .on("GET /ready", answer(ready, ""));
   return engine;
@@ -195,7 +197,7 @@ TEST(Sglang, state_is_read_behind_the_scheduler_and_a_barrier_does_so_on_a_fresh
     ASSERT_TRUE(outcome.ok()) << outcome.text;
     EXPECT_EQ(outcome.reading->incarnation, "1764412345.25");
     EXPECT_EQ(outcome.reading->label, "7");
-    EXPECT_EQ(outcome.reading->model_path, "/w/v2");
+    EXPECT_EQ(outcome.reading->model_path, "/models/start") << "and not what it loaded last";
     EXPECT_TRUE(outcome.reading->paused);
     Strings routes{"GET /server_info", "GET /model_info", "GET /ready"};
     if (kind == barrier) routes.insert(routes.begin(), "GET /server_info");  // asked again behind its own answer

@@ -92,7 +92,7 @@ TEST_F(FoundInSurveysTest, heal_begins_anew_with_a_process_that_started_before_t
   EXPECT_EQ(engine(0).loaded, "/shared/v1.a1");
 }
 
-// SGLang names what it loaded last: here the directory of an attempt that was undone.
+// An engine that was started from the directory of an attempt, which is undone now.
 TEST_F(FoundInSurveysTest, directory_that_is_being_removed_is_nobodys_start_model) {
   script(0, K::read_state, reading({"start-1", "1", false, "/shared/v1.a1"}), -1);
   seal_error = Error{ErrorCode::checkpoint_invalid, "cut short", nullptr};

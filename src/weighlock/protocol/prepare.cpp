@@ -76,8 +76,8 @@ bool is_committed_version(const Pair& pair, const Update& update) {
 }
 
 // Before the first commit: the model that every engine of the pair started with, if they agree; "" = none (protocol.md
-// section 6). Some engines name what they loaded last instead, and a directory that is on its way out is no ground to
-// stand on.
+// section 6). An engine may have been started from a version of ours, and a directory that is on its way out is no
+// ground to stand on.
 std::string start_model(const State& state, const std::string& pair) {
   std::set<std::string> starts;
   for (const auto& [url, worker] : state.workers) {
