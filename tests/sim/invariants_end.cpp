@@ -120,6 +120,11 @@ std::string Invariants::unsettled_join(const protocol::Worker& worker) const {
   if (goal.directory.empty()) return "";  // transferred: only the next update brings it
   const auto deaths = pair->second.deaths.find(fmt::format("{}/{}", goal.lineage, goal.version));
   if (deaths != pair->second.deaths.end() && deaths->second.size() >= 2) return "";  // suspect
+  // Invariant 1 forbids what 18 asks for: READY by less evidence than the pair wants, which this dialect can't give.
+  const auto& asked = pair->second.spec.policy.evidence;
+  if (worker.dialect && asked && *asked != Evidence::probe &&
+      *asked > w_.scenario.dialects.of(*worker.dialect).evidence_best)
+    return "";
   const bool doubt = book == books_.end() || !book->second.unresolved.empty() || !worker.earlier.empty();
   if (doubt) return "";
   if (worker.cause) {

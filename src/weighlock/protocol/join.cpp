@@ -192,6 +192,24 @@ bool hold_if_suspect(Context& context, Worker& worker) {
   return true;
 }
 
+bool hold_if_unprovable(Context& context, Worker& worker) {
+  const Pair& pair = context.state().pairs.at(worker.pair);
+  const std::optional<Evidence>& asked = pair.spec.policy.evidence;
+  if (!pair.committed || !asked || *asked == Evidence::probe || !worker.dialect) return false;
+  if (!worker.earlier.empty() || !is_curable(pair, worker)) return false;
+  const DialectTraits& traits = context.traits_of(worker);
+  if (*asked <= traits.evidence_best) return false;
+  const Cause cause = context.cause(CauseCode::verify_failed,
+                                    fmt::format("evidence '{}' can't be had of {}, whose best is '{}': ask for less "
+                                                "(settings.evidence), or remove it",
+                                                name(*asked), name(traits.kind), name(traits.evidence_best)));
+  const bool was_out = worker.state == WorkerState::quarantined;
+  if (was_out && worker.cause && worker.cause->message == cause.message) return true;
+  context.set_worker(worker, WorkerState::quarantined, cause);
+  if (!was_out) context.emit(Fence{worker.url, worker.pair, cause});
+  return true;
+}
+
 void drop_join(Context& context, Update& join, std::string_view why) {
   for (auto& [url, target] : join.targets) {
     Worker& worker = context.worker_of(target);

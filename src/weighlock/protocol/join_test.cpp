@@ -22,6 +22,27 @@ TEST_F(JoinTest, update_that_begins_drops_a_join_that_does_not_load_yet_and_take
   EXPECT_EQ(worker(1).joins.failures, 0);
 }
 
+TEST_F(JoinTest, worker_that_can_not_give_the_evidence_of_its_pair_stays_out_until_less_is_asked_for) {
+  serve_v1(2);
+  ConnectPair settings;
+  settings.spec = pair().spec;
+  settings.spec.policy.evidence = Evidence::checksum;
+  settings.new_lineage = false;
+  post(settings);
+  restart(1);
+  advance(60s);
+  EXPECT_EQ(worker(1).state, WorkerState::quarantined);
+  ASSERT_TRUE(worker(1).cause);
+  EXPECT_NE(worker(1).cause->message.find("'checksum' can't be had of sglang"), std::string::npos);
+  EXPECT_TRUE(engine(1).paused);
+  EXPECT_EQ(fences.size(), 1u);
+  EXPECT_EQ(count(1, K::load), 1);
+  settings.spec.policy.evidence = Evidence::label;
+  post(settings);
+  advance(60s);
+  expect_served(1, 1);
+}
+
 TEST_F(JoinTest, join_that_loads_is_left_out_of_an_update_and_begins_anew_after_it) {
   serve_v1(3);
   restart(1);

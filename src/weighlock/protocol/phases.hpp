@@ -225,6 +225,8 @@ void note_join_ended(Worker& worker, const Update& join, const Target& target, I
 void note_doubtful_death(Context& context, Worker& worker, const std::string& incarnation, std::string version);
 // A worker isn't brought to a version that killed two: that is its cause from now on. False: nothing changed.
 bool hold_if_suspect(Context& context, Worker& worker);
+// READY is by at least the evidence that the pair asks for: who can't give that isn't brought back, and is told why.
+bool hold_if_unprovable(Context& context, Worker& worker);
 // Ends a join where it is; its worker is what it was, or of unknown content. Whoever waits for the lock is to be taken
 // up again by the caller (`resume_waiting`).
 void drop_join(Context& context, Update& join, std::string_view why);

@@ -202,6 +202,8 @@ void cure(Context& context, Worker& worker, const StateReading& reading) {
     return context.set_worker(worker, WorkerState::ready);
   }
   if (hold_if_suspect(context, worker)) return;
+  if (hold_if_unprovable(context, worker))
+    return reading.paused ? look_later(context, worker) : hold(context, worker, reading);
   if (may_join(context, worker)) {
     if (!is_listed(context, worker)) return look_later(context, worker);
     if (!reading.paused && worker.paused_by_us)
