@@ -12,7 +12,6 @@
 #include "weighlock/protocol/spec_record.hpp"
 
 namespace weighlock::protocol {
-namespace {}  // namespace
 
 bool may_take_part(const Update& update, const Target& target, const Worker& worker) {
   if (!target.reached) return false;
@@ -185,7 +184,7 @@ bool is_in_doubt(Context& context, const Update& update) {
 }  // namespace
 
 void begin_pausing(Context& context, Update& update) {
-  const auto surveyed = std::exchange(update.targets, {});
+  auto surveyed = std::exchange(update.targets, {});
   std::set<std::string> workers;
   const bool others_serve = make_room(context, context.pair_of(update));
   for (const auto& [url, worker] : context.state().workers) {
@@ -198,7 +197,7 @@ void begin_pausing(Context& context, Update& update) {
   const bool knows_all = std::equal(surveyed.begin(), surveyed.end(), locked.begin(), locked.end(),
                                     [](const auto& target, const std::string& url) { return target.first == url; });
   if (!knows_all) return begin_survey(context, update);
-  update.targets = surveyed;  // read in this very step
+  update.targets = std::move(surveyed);  // read in this very step
   pausing_survey_done(context, update);
 }
 
