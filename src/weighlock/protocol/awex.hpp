@@ -61,5 +61,7 @@ void transfer_undone(Context& context, Update& update);
 // load.cpp
 // All members answered well: each target is labelled, flushed and verified by itself.
 void transfer_succeeded(Context& context, Update& update);
+// Label and flush, recorded with the collective's own intent: all three lie in a pause, and one group holds them.
+void intend_after_load(Context& context, Update& update, Target& target);
 
 }  // namespace weighlock::protocol

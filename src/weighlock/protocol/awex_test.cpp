@@ -103,6 +103,46 @@ TEST_F(AwexTest, its_intents_are_durable_before_it_begins) {
   EXPECT_TRUE(transfers.empty());
 }
 
+TEST_F(AwexTest, label_and_flush_wait_for_no_disk_behind_the_collective) {
+  connect(2);
+  silence(0, OperationKind::load);
+  request(1);
+  const std::size_t before = groups.size();
+  silence(0, OperationKind::flush);
+  answer_silenced(0, Outcome{.kind = OutcomeKind::ok});
+  EXPECT_EQ(count(0, OperationKind::flush), 1);
+  EXPECT_EQ(count(1, OperationKind::flush), 1);
+  EXPECT_EQ(groups.size(), before);
+}
+
+TEST_F(AwexTest, what_was_planned_behind_a_collective_that_failed_is_not_sent) {
+  connect(2);
+  script(1, OperationKind::load, refused());
+  request(1);
+  for (int i = 0; i < 2; ++i) {
+    expect_fenced(i);
+    EXPECT_EQ(count(i, OperationKind::flush), 0) << i;
+    EXPECT_NE(engine(i).label, "1") << i;
+    for (const auto& [id, update] : state().updates) {
+      const auto target = update.targets.find(url(i));
+      if (target != update.targets.end()) {
+        EXPECT_TRUE(target->second.intended.empty()) << i;
+      }
+    }
+  }
+}
+
+TEST_F(AwexTest, after_a_death_behind_a_collective_that_failed_all_are_brought_back) {
+  connect(2);
+  script(1, OperationKind::load, refused());
+  request(1);
+  start_again();
+  expect_fenced(0);
+  expect_fenced(1);
+  EXPECT_EQ(update(request(2)).state, UpdateState::succeeded);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(worker(i).state, WorkerState::ready) << i;
+}
+
 TEST_F(AwexTest, one_worker_that_fails_tears_all_and_the_group_is_dead) {
   connect(3);
   script(1, OperationKind::load, refused());

@@ -68,6 +68,7 @@ void start_transfer(Context& context, Update& update) {
     worker.evidence = Evidence::none;
     context.set_worker(worker, WorkerState::loading, worker.cause);
     context.call(update, target, Step::loading, load_operation(update));
+    intend_after_load(context, update, target);
     run.workers.push_back({*target.call, url});
   }
   context.emit(std::move(run));

@@ -1,6 +1,7 @@
 // What the simulator found once workers were brought back between updates: each as short as it can be told.
 #include "weighlock/protocol/fixture_test.hpp"
 #include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/worker_calls.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -201,6 +202,46 @@ TEST_F(FoundBetweenUpdatesTest, start_model_is_not_taken_for_last_good_because_t
   EXPECT_EQ(count(0, K::load), 2);
   EXPECT_EQ(worker(0).state, WorkerState::quarantined);
   EXPECT_EQ(worker(0).cause->code, CauseCode::no_last_good);
+}
+
+// After a lost state directory an engine has the label of what was loaded before; healed to its start model, it would
+// say that it holds that.
+TEST_F(FoundBetweenUpdatesTest, start_model_is_not_labelled_with_the_version_that_it_replaces) {
+  sealed.reference_clean = true;
+  engine(0).label = "57";
+  connect(1);
+  script(0, K::load, failed(OutcomeKind::touched, "half of it"));
+  EXPECT_EQ(update(request(1)).state, UpdateState::rolled_back);
+  ASSERT_EQ(engine(0).loaded, "/models/start");
+  EXPECT_EQ(engine(0).label, "start");
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  EXPECT_EQ(worker(0).version->label, "start");
+  start_again();
+  EXPECT_EQ(worker(0).version->label, "start");
+  advance(100s);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  EXPECT_EQ(update(request(2)).state, UpdateState::succeeded);
+}
+
+TEST_F(FoundBetweenUpdatesTest, start_model_has_the_label_again_that_its_process_was_started_with) {
+  sealed.reference_clean = true;
+  engine(0).label = "base-57";
+  connect(1);
+  script(0, K::load, failed(OutcomeKind::touched, "half of it"));
+  EXPECT_EQ(update(request(1)).state, UpdateState::rolled_back);
+  EXPECT_EQ(engine(0).label, "base-57");
+}
+
+TEST(StartModelLabel, one_of_a_version_is_told_by_the_format_of_its_pair) {
+  Worker worker;
+  for (const char* of_a_version : {"step-5", "step--5", "step-123456"}) {
+    worker.start_label = of_a_version;
+    EXPECT_EQ(start_model_label("step-{version}", worker), "start") << of_a_version;
+  }
+  for (const char* other : {"default", "step-", "step-5b", "5", "", "xstep-5"}) {
+    worker.start_label = other;
+    EXPECT_EQ(start_model_label("step-{version}", worker), other);
+  }
 }
 
 // It would be READY with what the update's commit makes old.

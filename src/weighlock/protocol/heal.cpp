@@ -12,6 +12,7 @@
 
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/worker_calls.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -22,8 +23,9 @@ constexpr int kTries = 3;
 constexpr Milliseconds kRetry = 500ms;
 constexpr int kRepausesMax = 2;
 
-std::string goal_label(const Worker& worker, const VersionRef& goal) {
-  return goal.lineage == 0 ? worker.start_label : goal.label;
+std::string goal_label(Context& context, const Update& update, const Target& target) {
+  if (target.goal->lineage != 0) return target.goal->label;
+  return start_model_label(context.pair_of(update).spec.policy.label_format, context.worker_of(target));
 }
 
 std::string goal_name(const VersionRef& goal) {
@@ -43,7 +45,7 @@ void send_load_now(Context& context, Update& update, Target& target, Step step) 
   operation.kind = step == Step::heal_emptying ? OperationKind::load_empty : OperationKind::load;
   if (operation.kind == OperationKind::load) {
     operation.directory = target.goal->directory;
-    operation.label = goal_label(context.worker_of(target), *target.goal);
+    operation.label = goal_label(context, update, target);
   }
   operation.pause_mode = PauseMode::abort;  // a heal flushes everything: what ran on torn weights is worth nothing
   target.load_sent = true;
@@ -76,7 +78,7 @@ void send_verify(Context& context, Update& update, Target& target) {
   Operation operation;
   operation.kind = OperationKind::verify;
   operation.directory = target.goal->directory;
-  operation.label = goal_label(worker, *target.goal);
+  operation.label = goal_label(context, update, target);
   operation.evidence = std::min(update.policy.evidence.value_or(best), best);
   context.call(update, target, Step::heal_verifying, std::move(operation));
 }
@@ -99,7 +101,7 @@ void after_load(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   target.tries = 0;
   if (!context.traits_of(worker).load_sets_label)
-    return send_label(context, update, target, Step::heal_labelling_version, goal_label(worker, *target.goal));
+    return send_label(context, update, target, Step::heal_labelling_version, goal_label(context, update, target));
   if (!context.traits_of(worker).load_flushes) return send_flush(context, update, target);
   send_verify(context, update, target);
 }
@@ -136,7 +138,7 @@ void on_heal_verified(Context& context, Update& update, Target& target, const Ou
     target.vacuous = outcome.vacuous;
     target.switched_at = context.now();
     worker.version = *target.goal;
-    worker.version->label = goal_label(worker, *target.goal);
+    worker.version->label = goal_label(context, update, target);
     worker.evidence = outcome.evidence;
     context.set_worker(worker, WorkerState::verified);
     const Pair& pair = context.pair_of(update);

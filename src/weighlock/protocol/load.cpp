@@ -321,10 +321,16 @@ void on_repaused(Context& context, Update& update, Target& target, const Outcome
 
 }  // namespace
 
+// A collective writes no label, so it is due there also where answers are believed.
+void intend_after_load(Context& context, Update& update, Target& target) {
+  const DialectTraits& traits = context.traits_of(context.worker_of(target));
+  if (update.transfer || !traits.load_sets_label) context.intend(update, target, label_operation(update.version.label));
+  if (flushes_after_load(update, traits)) context.intend(update, target, flush_operation(update));
+}
+
 // The steps that follow in the worker's pipeline are recorded with its first one.
 void launch_pipeline(Context& context, Update& update, Target& target) {
   if (target.adapter) return launch_adapter(context, update, target);
-  const DialectTraits& traits = context.traits_of(context.worker_of(target));
   target.tries = 0;
   // Live traffic would show the label; and where an answer is believed nobody reads it.
   if (update.policy.pause == PauseOwner::never || trusts_answers(update)) {
@@ -334,9 +340,7 @@ void launch_pipeline(Context& context, Update& update, Target& target) {
     context.call(update, target, Step::labelling, label_operation("loading:" + update.id));
     if (!update.transfer) context.intend(update, target, load_operation(update));
   }
-  if (update.transfer) return;  // it waits for the others; what follows is recorded when it begins
-  if (!traits.load_sets_label) context.intend(update, target, label_operation(update.version.label));
-  if (flushes_after_load(update, traits)) context.intend(update, target, flush_operation(update));
+  if (!update.transfer) intend_after_load(context, update, target);
 }
 
 void begin_loading(Context& context, Update& update) {
@@ -360,9 +364,7 @@ void transfer_succeeded(Context& context, Update& update) {
     target.load_took = context.now() - target.load_started;
     Worker& worker = context.worker_of(target);
     context.set_worker(worker, WorkerState::loaded, worker.cause);
-    // No collective writes one, so it is due also where answers are believed.
     context.call(update, target, Step::labelling_version, label_operation(update.version.label));
-    if (flushes_after_load(update, context.traits_of(worker))) context.intend(update, target, flush_operation(update));
   }
 }
 

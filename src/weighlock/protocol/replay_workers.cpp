@@ -7,6 +7,7 @@
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/replay.hpp"
 #include "weighlock/protocol/spec_record.hpp"
+#include "weighlock/protocol/worker_calls.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -206,12 +207,13 @@ void Replay::outcome(const Record& record, Instant at) {
 // The version that a record names by its numbers.
 VersionRef Replay::version_of(const Worker& worker, std::int64_t lineage, std::int64_t version) {
   VersionRef out{lineage, version, "", "", ""};
+  const auto pair = state_.pairs.find(worker.pair);
   if (lineage == 0) {
     out.directory = worker.start_path;
-    out.label = worker.start_label;
+    out.label = pair == state_.pairs.end() ? worker.start_label
+                                           : start_model_label(pair->second.spec.policy.label_format, worker);
     return out;
   }
-  const auto pair = state_.pairs.find(worker.pair);
   if (pair == state_.pairs.end()) return out;
   for (const auto* known : {&pair->second.committed, &pair->second.last_good, &pair->second.previous_good}) {
     if (*known && (*known)->same_version(out)) return **known;

@@ -128,7 +128,7 @@ bool may_run(const Pair& pair, const Worker& worker, const StateReading& reading
   // Without a pause no label says that a load has begun.
   if (!joined && (!out_of_reach || pair.spec.policy.pause == PauseOwner::never)) return false;
   if (!worker.version) return worker.labels.empty() && reading.label == worker.start_label;
-  const std::string& label = worker.version->lineage == 0 ? worker.start_label : worker.version->label;
+  const std::string& label = worker.version->label;
   const bool settled = worker.labels.empty() || (worker.labels.size() == 1 && worker.labels.front() == label);
   return pair.committed && worker.version->same_version(*pair.committed) && settled && reading.label == label;
 }

@@ -1,6 +1,7 @@
 #include "weighlock/protocol/worker_calls.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
@@ -31,7 +32,24 @@ void end_unanswered(const Worker& worker, EarlierCall& call) {
   if (!is_load(call.kind) || !worker.load_since_read) call.since_read = false;
 }
 
+bool is_of_a_version(const std::string& format, std::string_view label) {
+  constexpr std::string_view kPlace = "{version}";
+  const auto at = format.find(kPlace);
+  if (at == std::string::npos) return false;
+  const std::string_view before = std::string_view(format).substr(0, at);
+  const std::string_view behind = std::string_view(format).substr(at + kPlace.size());
+  if (label.size() <= before.size() + behind.size()) return false;
+  if (!label.starts_with(before) || !label.ends_with(behind)) return false;
+  label = label.substr(before.size(), label.size() - before.size() - behind.size());
+  if (label.size() > 1 && label.front() == '-') label.remove_prefix(1);  // versions may be negative
+  return std::all_of(label.begin(), label.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 }  // namespace
+
+std::string start_model_label(const std::string& format, const Worker& worker) {
+  return is_of_a_version(format, worker.start_label) ? "start" : worker.start_label;
+}
 
 bool changes_something(OperationKind kind) {
   switch (kind) {

@@ -13,6 +13,11 @@ namespace weighlock::protocol {
 
 bool changes_something(OperationKind kind);
 
+// What the start model of a worker's process is labelled with when the worker is healed to it: the label that was found
+// when the process was first read, unless that is one of a version (`format`: its pair's label_format), which somebody
+// loaded before we knew the process. Then "start".
+std::string start_model_label(const std::string& format, const Worker& worker);
+
 // The call is on its way. `writes_label`: its success would make `label` the worker's.
 void note_sent(Worker& worker, const EarlierCall& call, const std::string& label, bool writes_label);
 // The answer of the worker's running call.
