@@ -12,6 +12,8 @@
 namespace weighlock::protocol {
 namespace {
 
+// Of a member that told no start time, and that another process answers for now: it equals no start time that is told.
+constexpr const char* kUnreadProcess = "(not told)";
 constexpr const char* kOnNoStorage = "weights go from rank to rank, and no version is on a storage";
 
 json::array texts(const std::vector<std::string>& list) {
@@ -297,7 +299,7 @@ void note_replaced_member(Context& context, const Worker& worker, const std::str
   const auto pair = context.state().pairs.find(worker.pair);
   if (pair == context.state().pairs.end() || !pair->second.group) return;
   const auto known = pair->second.group->incarnations.try_emplace(worker.url, before).first;
-  if (known->second.empty()) known->second = before;
+  if (known->second.empty()) known->second = before.empty() ? kUnreadProcess : before;
 }
 
 void refuse_connects(Context& context, const Error& error) {

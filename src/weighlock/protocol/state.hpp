@@ -60,7 +60,11 @@ struct Worker {
   Evidence evidence = Evidence::none;
   std::optional<Cause> cause;
 
-  std::string incarnation;  // "" until first read
+  std::string incarnation;             // "" until first read
+  std::optional<DialectKind> seen_as;  // the dialect by which that process was read: another one than `dialect` is
+                                       // another process
+  int strange_readings = 0;  // in a row, with an answer that the dialect doesn't know; from `kStrangeReadings` on it is
+                             // asked what it is
   std::vector<std::string>
       labels;                 // what we may have written last in this incarnation; a label is ours if it is one of
                               // these (several while an answer is missing), or the start label when there is none

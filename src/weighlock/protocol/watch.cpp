@@ -266,6 +266,9 @@ void on_failed_look(Context& context, Worker& worker, std::string_view why) {
   if (is_brought_up(context.state(), worker.url)) return look_later(context, worker);
   ++worker.watch.failures;
   const bool silent = worker.watch.failures >= limits::kSilentLooks;
+  if (must_be_identified(worker) && worker.watch.failures < limits::kSilentLooks) return look(context, worker);
+  // By another dialect's routes an engine can be silent, too (SGLang's for the start time takes vLLM ten seconds).
+  if (worker.watch.failures % limits::kSilentLooks == 0) worker.strange_readings = limits::kStrangeReadings;
   if (!silent || worker.state != WorkerState::ready) return look_later(context, worker);
   const Cause cause = context.cause(
       CauseCode::unreachable, fmt::format("{} looks in a row had no answer; the last: {}", worker.watch.failures, why));
@@ -286,6 +289,8 @@ void on_base_look(Context& context, Worker& worker, const StateReading& reading)
 
 void on_look(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome) {
   if (!outcome.ok()) return on_failed_look(context, worker, outcome.text);
+  const bool is_asked_again = call.kind == OperationKind::identify && worker.seen_as;
+  if (is_asked_again) return look(context, worker);  // that its readings failed is forgotten when one is answered
   worker.watch.failures = 0;
   if (call.kind == OperationKind::identify && worker.dialect && serves(worker)) return look(context, worker);
   if (call.kind == OperationKind::identify || !outcome.reading) return look_later(context, worker);
