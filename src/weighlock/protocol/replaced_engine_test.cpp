@@ -218,6 +218,7 @@ TEST_F(ReplacedEngineTest, client_that_names_the_wrong_dialect_again_and_again_r
     advance(60s);
     EXPECT_EQ(worker(1).dialect, DialectKind::sglang);
     expect_served(1, 1);
+    expect_books_replayed(1);
   }
   EXPECT_EQ(count(1, K::load), 1);
 }
