@@ -263,7 +263,8 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
 void on_failed_look(Context& context, Worker& worker, std::string_view why) {
   ++worker.watch.failures;
   const bool silent = worker.watch.failures >= limits::kSilentLooks;
-  if (must_be_identified(worker) && worker.watch.failures < limits::kSilentLooks) return look(context, worker);
+  const bool answers_strangely = worker.dialect && must_be_identified(worker);
+  if (answers_strangely && worker.watch.failures < limits::kSilentLooks) return look(context, worker);
   // By another dialect's routes an engine can be silent, too (SGLang's for the start time takes vLLM ten seconds).
   if (worker.watch.failures % limits::kSilentLooks == 0) worker.strange_readings = limits::kStrangeReadings;
   if (!silent || worker.state != WorkerState::ready) return look_later(context, worker);
