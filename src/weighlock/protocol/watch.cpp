@@ -186,13 +186,6 @@ bool hold_if_hopeless(Context& context, Worker& worker) {
   return true;
 }
 
-// Whose the pair is, is still to be seen.
-bool is_being_claimed(Context& context, const Pair& pair) {
-  const Ownership& own = pair.ownership;
-  const bool has_epochs = !context.state().owner.empty() && own.none_because.empty();
-  return has_epochs && own.epoch == 0 && (own.connects || own.claim);
-}
-
 // It may not serve as it is known, and it was read: it is brought back if it can be, and held otherwise.
 void cure(Context& context, Worker& worker, const StateReading& reading) {
   const Pair& pair = context.state().pairs.at(worker.pair);
