@@ -285,6 +285,13 @@ struct TransferGroup {
   std::map<std::string, std::string> incarnations;  // by worker; "" = not read yet
 };
 
+// A group of a process before this one: nothing says that its trainers have left it.
+struct LeftGroup {
+  std::string pair;
+  std::vector<std::string> trainers;
+  bool colocate = false;
+};
+
 // Where ranks of a group meet. The first worker listens there for as long as it lives: it has no way to leave a group.
 struct MeetingPlace {
   std::string pair;
@@ -354,6 +361,7 @@ struct State {
   std::map<CallId, std::pair<std::string, std::string>> saves;           // running saves -> pair, trainer
   std::map<std::string, TrainerBusy> busy;                               // trainers whose /save hasn't ended, by URL
   std::map<std::uint64_t, GroupAsk> group_asks;
+  std::map<std::string, LeftGroup> left_groups;                  // by name
   std::deque<MeetingPlace> meetings;                             // newest last, bounded
   std::map<CallId, std::pair<UpdateId, std::string>> transfers;  // running trainers' parts -> update, trainer
   std::map<TimerId, UpdateId> timers;

@@ -160,6 +160,7 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
     worker.pause_since_read = worker.load_since_read = false;
     for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
   }
+  if (first) note_read_member(context, worker);
   const bool settled = worker.taken_over && worker.earlier.empty();
   if (settled) settle_taken_over(context, worker, reading, first);
   if (first || is_new || settled) record_seen(context, worker);
