@@ -13,7 +13,7 @@ constexpr std::string_view kFaultNames[] = {
     "flush_busy",    "old_label",    "foreign_resume", "foreign_pause", "foreign_label", "save_fail",
     "save_late",     "save_never",   "save_reset",     "save_refuse",   "disk_full",     "bad_checkpoint",
     "layout_change", "slow_store",   "digest_fail",    "slow_journal",  "told_twice",    "slow_epochs",
-    "epochs_fail",   "group_fails",  "group_late",     "group_never",   "group_lost"};
+    "epochs_fail",   "group_fails",  "group_late",     "group_never",   "group_lost",    "replaced"};
 static_assert(std::size(kFaultNames) == kFaults);
 
 constexpr std::string_view kStepNames[] = {"surveying",

@@ -147,7 +147,7 @@ void Invariants::check_canary(const protocol::Call& call, const protocol::Update
   if (update.state != protocol::UpdateState::loading && update.state != protocol::UpdateState::verifying) return;
   const auto own = update.targets.find(call.worker);
   if (update.policy.canary <= 0 || own == update.targets.end() || own->second.role == protocol::Role::extra) return;
-  std::vector<std::string>& first = canaries_[{update.id, w_.network.find(call.worker)->kind()}];
+  std::vector<std::string>& first = canaries_[{update.id, call.dialect.value_or(w_.network.find(call.worker)->kind())}];
   if (std::find(first.begin(), first.end(), call.worker) != first.end()) return;
   if (first.size() < static_cast<std::size_t>(update.policy.canary)) {
     first.push_back(call.worker);

@@ -68,6 +68,7 @@ class Network {
     int life = 0;
     std::uint64_t number = 0;  // order of the connections
     Operation operation;
+    std::optional<DialectKind> dialect;
     Faults* faults = nullptr;  // that may strike it on its way
     int rounds = 1;            // requests that the operation still needs
     bool hung_up = false;      // the caller has gone, or saw a reset

@@ -342,6 +342,18 @@ void draw_rivals(Random& dice, Scenario& scenario, Faults& faults) {
     scenario.faults_end = std::max(scenario.faults_end, stop.until + Milliseconds{5'000});
 }
 
+// On the addresses of engines that end the other one starts. Only where each policy is for both: a worker that can't do
+// what its pair asks for stays out, and the pair's updates are refused.
+void draw_replacements(Random& dice, const Scenario& scenario, Faults& faults) {
+  const bool fit = std::all_of(scenario.pairs.begin(), scenario.pairs.end(), [](const PairSpec& pair) {
+    const PauseMode mode = pair.policy.pause_mode;
+    return mode != PauseMode::wait && mode != PauseMode::retract && pair.policy.evidence != Evidence::checksum;
+  });
+  if (!fit || !dice.chance(200)) return;
+  faults.set_rate(Fault::replaced, static_cast<unsigned>(dice.between(200, 900)));
+  faults.set_rate(Fault::restart, usual_rate(Fault::restart, dice));
+}
+
 }  // namespace
 
 // Every name in a scenario holds its pair's.
@@ -413,6 +425,8 @@ Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults) {
   draw_rivals(rivals, scenario, faults);
   Random awex(seed ^ 0x1615a75fe1028668ULL);  // likewise
   draw_awex(awex, scenario, faults);
+  Random replacements(seed ^ 0x2545f4914f6cdd1dULL);  // likewise
+  draw_replacements(replacements, scenario, faults);
   return scenario;
 }
 

@@ -11,6 +11,8 @@
 //   did nothing or half, answers an error and did it all, or kills the process. A process ends at any request and comes
 //   back with another start time, its start weights and label, running; or it doesn't come back. Its scheduler freezes.
 //   A torn vLLM-like engine dies at the first token; some heal only by an empty load, some not at all.
+//   Where all policies are for both kinds, the one that comes back may be the other: it answers 404 to what it has no
+//   route for, which is all but labels.
 // * Others: a trainer continues engines that we paused, or pauses them before we do; a stranger writes a label.
 // * Trainers: a rank refuses, fails (and the others hang in the collective), is late, never answers, or saved and its
 //   answer is lost.

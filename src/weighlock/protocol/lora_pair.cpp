@@ -84,7 +84,7 @@ void apply_lora_spec(Context& context, Pair& pair, const PairSpec& before) {
   for (const WorkerSpec& spec : pair.spec.workers) {
     Worker& worker = context.state().workers[spec.url];
     worker.url = spec.url;
-    if (spec.dialect) worker.dialect = spec.dialect;
+    if (spec.dialect && !worker.seen_as) worker.dialect = spec.dialect;
     pair.adapters[spec.url];
     watch_for_adapters(context, worker);
   }

@@ -255,6 +255,11 @@ void list_before_pause(Context& context, const Update& update) {
   write_list(context, update.pair, context.pair_of(update));
 }
 
+bool is_being_claimed(Context& context, const Pair& pair) {
+  const Ownership& own = pair.ownership;
+  return keeps_epochs(context) && own.none_because.empty() && own.epoch == 0 && (own.connects || own.claim);
+}
+
 bool waits_for_epoch(Context& context, Update& update) {
   if (!keeps_epochs(context)) return false;
   Pair& pair = context.pair_of(update);

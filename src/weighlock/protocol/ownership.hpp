@@ -26,6 +26,8 @@
 namespace weighlock::protocol {
 
 bool is_superseded(const Pair& pair);
+// Whose the pair is, is still to be seen: nobody of it is brought back meanwhile.
+bool is_being_claimed(Context& context, const Pair& pair);
 // Read-only from here on: the new owner barriers every worker and takes over what we hold paused.
 void supersede(Context& context, const std::string& pair, Epoch by);
 // The refusal of whatever is asked of a superseded pair.

@@ -217,7 +217,7 @@ void Replay::pair_connected(const Record& record) {
     Worker& worker = state_.workers[spec.url];
     worker.url = spec.url;
     worker.pair = record.pair;
-    if (spec.dialect) worker.dialect = spec.dialect;
+    if (spec.dialect && !worker.seen_as) worker.dialect = spec.dialect;
     take_over_stranger(pair, worker);
   }
 }

@@ -86,7 +86,7 @@ void Replay::adapters_connected(Pair& pair, const PairSpec& before) {
   for (const WorkerSpec& spec : pair.spec.workers) {
     Worker& worker = state_.workers[spec.url];
     worker.url = spec.url;
-    if (spec.dialect) worker.dialect = spec.dialect;
+    if (spec.dialect && !worker.seen_as) worker.dialect = spec.dialect;
     auto node = pair.adapters.extract(spec.url);
     if (node.empty() || renamed) {
       kept[spec.url];

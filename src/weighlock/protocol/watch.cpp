@@ -188,13 +188,6 @@ bool hold_if_hopeless(Context& context, Worker& worker) {
   return true;
 }
 
-// Whose the pair is, is still to be seen.
-bool is_being_claimed(Context& context, const Pair& pair) {
-  const Ownership& own = pair.ownership;
-  const bool has_epochs = !context.state().owner.empty() && own.none_because.empty();
-  return has_epochs && own.epoch == 0 && (own.connects || own.claim);
-}
-
 // It may not serve as it is known, and it was read: it is brought back if it can be, and held otherwise.
 void cure(Context& context, Worker& worker, const StateReading& reading) {
   const Pair& pair = context.state().pairs.at(worker.pair);
@@ -266,7 +259,8 @@ void on_failed_look(Context& context, Worker& worker, std::string_view why) {
   if (is_brought_up(context.state(), worker.url)) return look_later(context, worker);
   ++worker.watch.failures;
   const bool silent = worker.watch.failures >= limits::kSilentLooks;
-  if (must_be_identified(worker) && worker.watch.failures < limits::kSilentLooks) return look(context, worker);
+  const bool answers_strangely = worker.dialect && must_be_identified(worker);
+  if (answers_strangely && worker.watch.failures < limits::kSilentLooks) return look(context, worker);
   // By another dialect's routes an engine can be silent, too (SGLang's for the start time takes vLLM ten seconds).
   if (worker.watch.failures % limits::kSilentLooks == 0) worker.strange_readings = limits::kStrangeReadings;
   if (!silent || worker.state != WorkerState::ready) return look_later(context, worker);
