@@ -76,9 +76,10 @@ bool report(const Coverage& coverage) {
       "{} times\n",
       coverage.runs, coverage.actions, coverage.stopped, coverage.deaths, coverage.tails_lost);
   fmt::print(
-      "{} runs with two gateways: {} takeovers of a pair, one stood still {} times, {} calls of one that had lost the "
-      "pair came behind a barrier\n",
-      coverage.rivals, coverage.taken_over, coverage.stood_still, coverage.stragglers);
+      "{} runs with two gateways: {} takeovers of a pair ({} of LoRA pairs), one stood still {} times, {} calls of one "
+      "that had lost the pair came behind a barrier, {} about adapters behind a change\n",
+      coverage.rivals, coverage.taken_over, coverage.lora_taken_over, coverage.stood_still, coverage.stragglers,
+      coverage.adapter_stragglers);
   fmt::print("{} runs with transfer groups: {} collectives, {} ended well\n", coverage.with_groups,
              coverage.collectives, coverage.collectives_well);
   all = all && coverage.collectives_well > 0;

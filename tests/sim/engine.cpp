@@ -50,8 +50,9 @@ bool Engine::queued(OperationKind kind) const {
          kind != OperationKind::resume && kind != OperationKind::list_adapters;
 }
 
-bool Engine::has_queued(OperationKind kind) const {
-  return std::any_of(queue_.begin(), queue_.end(), [&](const Request& r) { return r.operation.kind == kind; });
+bool Engine::has_queued(OperationKind kind, const std::function<bool(protocol::CallId sent_as)>& counts) const {
+  return std::any_of(queue_.begin(), queue_.end(),
+                     [&](const Request& r) { return r.operation.kind == kind && counts(r.sent_as); });
 }
 
 bool Engine::idle() const {

@@ -104,7 +104,7 @@ class Engine {
   // Nothing that changes it waits or runs in it.
   bool idle() const;
   // A load, or what may become one, is in the queue.
-  bool has_queued(OperationKind kind) const;
+  bool has_queued(OperationKind kind, const std::function<bool(protocol::CallId sent_as)>& counts) const;
   bool has(protocol::CallId call) const;
   bool has_queued_adapter(const std::string& directory) const;
 

@@ -223,7 +223,7 @@ void Invariants::check_resume(const protocol::Call& call, const Book& book) {
   if (!comparable(worker)) return;
   const EngineTruth& real = truth(call.worker);
   if (real.torn || real.poisoned) throw Violation{8, fmt::format("{} is torn in truth and resumed", call.worker)};
-  if (w_.network.load_pending(call.worker))
+  if (w_.network.load_pending(call.worker, gateway_of(call.call)))
     throw Violation{8, fmt::format("{} is resumed with a load in its queue", call.worker)};
   const bool committed = real.content == kStartContent || is_baseline(book, real.content) ||
                          pairs_[worker.pair].contents.count(real.content) > 0 || is_of_rival(real.content);
@@ -369,6 +369,7 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         books_[record.worker].let_go = true;
         books_[record.worker].paused_by_us = false;
         books_[record.worker].unresolved.clear();
+        books_[record.worker].in_flight.clear();  // given up, and nothing was sent to it since
         break;
       }
       case RecordKind::group:

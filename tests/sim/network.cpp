@@ -231,9 +231,10 @@ bool Network::adapter_pending(const std::string& url, const std::string& directo
   return engines_[by_url_.at(url)].has_queued_adapter(directory);
 }
 
-bool Network::load_pending(const std::string& url) const {
-  const std::size_t engine = by_url_.at(url);
-  return engines_[engine].has_queued(OperationKind::load) || engines_[engine].has_queued(OperationKind::load_empty);
+bool Network::load_pending(const std::string& url, std::size_t gateway) const {
+  const Engine& engine = engines_[by_url_.at(url)];
+  const auto ours = [&](CallId sent_as) { return gateway_of(sent_as) == gateway; };
+  return engine.has_queued(OperationKind::load, ours) || engine.has_queued(OperationKind::load_empty, ours);
 }
 
 }  // namespace weighlock::sim

@@ -41,6 +41,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/epochs.hpp"
@@ -77,6 +78,7 @@ class World {
   void look_at_engines();
   void pair_taken(const std::string& pair);
   void on_done(const Engine& engine, const Engine::Request& request);
+  void on_adapter_done(const Engine& engine, const Engine::Request& request);
   std::string unsettled() const;
   Instant patience() const;
 
@@ -96,6 +98,7 @@ class World {
   std::vector<std::unique_ptr<Gateway>> gateways_;
   std::vector<bool> was_alive_;
   std::set<std::string> found_;  // engines that their pair's new owner has put a barrier to
+  std::set<std::pair<std::string, std::string>> found_adapters_;  // (LoRA pair, engine): its owner changed one there
 };
 
 }  // namespace weighlock::sim

@@ -108,6 +108,21 @@ TEST_F(OwnershipTest, update_that_saves_is_aborted_and_its_directory_discarded) 
   EXPECT_EQ(discards.back().update, id);
 }
 
+TEST_F(OwnershipTest, worker_of_a_taken_pair_that_a_survey_found_held_is_continued_before_it_leaves) {
+  connect(2);
+  epochs->files[1] = Epoch{1, "predecessor", "near", "", "", {{url(1), "start-1", "default"}}};
+  engine(1).paused = true;
+  silent_trainers = {trainer(0)};
+  const UpdateId id = request(1);
+  ASSERT_EQ(own().epoch, 2);
+  ASSERT_FALSE(worker(1).taken_over) << "the survey has read it";
+  ASSERT_EQ(worker(1).state, WorkerState::ready);
+  connect(1);
+  EXPECT_EQ(update(id).state, UpdateState::aborted);
+  EXPECT_FALSE(state().workers.contains(url(1)));
+  EXPECT_FALSE(engine(1).paused);
+}
+
 TEST_F(OwnershipTest, queued_updates_are_refused) {
   held_up_at(K::load);
   const UpdateId queued = request(3);

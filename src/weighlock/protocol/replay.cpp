@@ -77,9 +77,9 @@ void Replay::take(const Record& record, Instant at) {
       state_.owner = text_of(json::value(record.body), "owner");
       return;
     case RecordKind::epoch:
-      return epoch(record);
+      return epoch(record, at);
     case RecordKind::superseded:
-      return superseded(record);
+      return superseded(record, at);
     case RecordKind::group:
       return group(record);
     case RecordKind::gateway_stopping:

@@ -110,6 +110,15 @@ void on_checked(Context& context, Update& update, Target& target, const Outcome&
                       fmt::format("its label became '{}', which this gateway did not write", outcome.reading->label));
     return context.set_worker(worker, WorkerState::foreign, target.cause);
   }
+  // Written by a heal that a process before this one had begun: what told that it was whole told an older label.
+  if (says_loading(outcome.reading->label)) {
+    target.paused = outcome.reading->paused;
+    target.verdict = Verdict::torn;
+    return quarantine(context, update, target,
+                      context.cause(CauseCode::load_unknown,
+                                    fmt::format("after the resume its label '{}' says that a load did not end",
+                                                outcome.reading->label)));
+  }
   const bool still_paused = outcome.reading->paused && !target.was_paused && update.policy.pause == PauseOwner::gateway;
   if (still_paused && ++target.tries < kChecksPaused) return wait_and_retry(context, update, target);
   after_check(context, update, target);
