@@ -34,6 +34,7 @@ constexpr std::string_view kStepNames[] = {"surveying",
                                            "repausing",
                                            "judged",
                                            "barrier",
+                                           "cache_resuming",
                                            "heal_reading",
                                            "heal_pausing",
                                            "heal_labelling",
@@ -79,9 +80,9 @@ bool report(const Coverage& coverage) {
       "{} runs with two gateways: {} takeovers of a pair, one stood still {} times, {} calls of one that had lost the "
       "pair came behind a barrier\n",
       coverage.rivals, coverage.taken_over, coverage.stood_still, coverage.stragglers);
-  fmt::print("{} runs with transfer groups: {} collectives, {} ended well\n", coverage.with_groups,
-             coverage.collectives, coverage.collectives_well);
-  all = all && coverage.collectives_well > 0;
+  fmt::print("{} runs with transfer groups: {} collectives, {} ended well, {} steps around them\n",
+             coverage.with_groups, coverage.collectives, coverage.collectives_well, coverage.hand_overs);
+  all = all && coverage.collectives_well > 0 && coverage.hand_overs > 0;
   for (std::size_t i = static_cast<std::size_t>(protocol::UpdateState::succeeded); i < kUpdateStates; ++i) {
     line("ended", name(static_cast<protocol::UpdateState>(i)), coverage.ended[i]);
     all = all && coverage.ended[i] > 0;
