@@ -247,6 +247,8 @@ class Invariants {
   };
   std::map<std::string, GroupBook> groups_;  // of the present process, until they are dropped
   std::set<std::string> group_names_, group_intents_;
+  std::set<std::string> present_groups_;              // names that the present process gave
+  std::map<std::string, std::string> last_group_of_;  // trainer -> the group that it was asked last to join
   std::map<std::uint64_t, std::string> group_asks_;
   std::map<protocol::UpdateId, TransferBook> transfers_;
   std::map<protocol::CallId, protocol::UpdateId> transfer_of_;

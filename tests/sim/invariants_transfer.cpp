@@ -36,6 +36,8 @@ void Invariants::check_build(const protocol::BuildGroup& build) {
   if (build.trainers.empty() || build.workers.empty())
     throw Violation{0, fmt::format("group {} has no members", build.name)};
   GroupBook& book = groups_[build.name];
+  present_groups_.insert(build.name);
+  for (const std::string& url : build.trainers) last_group_of_[url] = build.name;
   book.trainers = build.trainers;
   book.workers = build.workers;
   for (const std::string& url : build.workers) {
@@ -46,6 +48,8 @@ void Invariants::check_build(const protocol::BuildGroup& build) {
 }
 
 void Invariants::check_drop(const protocol::DropGroup& drop) {
+  // One of a process before: whether it stood, or was dropped already, may have been in records that were lost.
+  if (group_intents_.contains(drop.name) && !present_groups_.contains(drop.name)) return;
   const auto group = groups_.find(drop.name);
   if (group == groups_.end() || !group->second.built)
     throw Violation{0, fmt::format("group {} is dropped, which was never built", drop.name)};
@@ -74,6 +78,11 @@ void Invariants::check_transfer(const protocol::RunTransfer& run) {
   if (!group.used_by.empty() && group.used_by != run.update && !ended_well(group.used_by))
     throw Violation{
         10, fmt::format("group {} is used again after {}, which did not end well there", run.name, group.used_by)};
+  for (const std::string& url : group.trainers) {
+    if (last_group_of_[url] == run.name) continue;
+    throw Violation{10, fmt::format("group {} is used, and its trainer {} was asked to join {} since", run.name, url,
+                                    last_group_of_[url])};
+  }
   group.used_by = run.update;
   TransferBook& book = transfers_[run.update];
   for (const auto* members : {&run.trainers, &run.workers}) {
@@ -172,6 +181,8 @@ std::string Invariants::unsettled_last(protocol::ReplyToken token) const {
 
 // A process that starts has no group: what another one built is never used.
 void Invariants::forget_groups() {
+  present_groups_.clear();
+  last_group_of_.clear();
   groups_.clear();
   group_asks_.clear();
 }

@@ -169,8 +169,8 @@ void Transfers::drop(std::size_t gateway, const protocol::DropGroup& order, Mish
   Edge& edge = edges_[gateway];
   for (const std::string& url : order.trainers) {
     const auto last = edge.joined.find(url);
-    if (last == edge.joined.end() || last->second != order.name) continue;
-    edge.joined.erase(last);
+    if (last != edge.joined.end() && last->second != order.name) continue;
+    if (last != edge.joined.end()) edge.joined.erase(last);
     teardown(gateway, url, mishap);
   }
 }

@@ -36,7 +36,8 @@ class AwexTrainers {
   void give_back(BuildId build, const Urls& trainers);
   // They are asked to join.
   void joining(const std::string& group, const Urls& trainers);
-  // Those whose last group it was are told to leave; others have left it by joining another.
+  // Those whose last group it was are told to leave; others have left it by joining another. Whoever joined none in
+  // this process may be in one of the process before: told, too.
   void leave(const std::string& group, const Urls& trainers);
   // Not free until as often let go: it has not answered what it was asked in a group that no teardown ends.
   void hold(const std::string& trainer) { leaving_.insert(trainer); }

@@ -5,7 +5,9 @@
 // collective. It has no verdict for one member, so every target is TORN from its beginning until all have answered
 // well. docs/adr/0005-awex-transaction.md says why.
 //
-// A group is named anew each time and is not on record. A process that starts has none.
+// A group is named anew each time. A process that starts has none; trainers that were in one of the process before are
+// told to leave it when they are to join another, or when their pair goes. A trainer is in one group at a time, so a
+// group ends when its trainers join that of another pair.
 #pragma once
 
 #include "weighlock/protocol/context.hpp"
@@ -28,6 +30,10 @@ void on_group_built(Context& context, const GroupBuilt& event);
 void drop_group(Context& context, const std::string& pair, std::string_view why);
 void prepare_transfer(Context& context, Update& update);
 void transfer_survey_done(Context& context, Update& update);
+// The worker was read for the first time: so the process in its pair's group is known, too.
+void note_read_member(Context& context, const Worker& worker);
+// A group that is being built has it: its event loop may answer nothing else until that has ended.
+bool is_brought_up(const State& state, const std::string& worker);
 // Another process answers for the worker than the one that may be in its pair's group.
 void note_replaced_member(Context& context, const Worker& worker, const std::string& before);
 // The gateway stops: whoever waits for a group is told so.

@@ -160,7 +160,8 @@ CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operat
       operation.kind == OperationKind::set_label ||
       (operation.kind == OperationKind::load && sent.carries_label && traits_of(worker).load_sets_label);
   note_sent(worker, sent, operation.label, writes_label);
-  emit(Call{id, worker.url, worker.dialect, std::move(operation), update_id, intent_durable});
+  const auto dialect = operation.kind == OperationKind::identify ? std::nullopt : worker.dialect;
+  emit(Call{id, worker.url, dialect, std::move(operation), update_id, intent_durable});
   return id;
 }
 

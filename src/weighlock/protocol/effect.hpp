@@ -17,7 +17,7 @@ struct Append {
 };
 
 // One operation with one worker. It has no time limit of its own: the machine gives up by timers. Answered by
-// CallEnded. `dialect` is none only for OperationKind::identify.
+// CallEnded. `dialect` is none for OperationKind::identify, and only for that.
 struct Call {
   CallId call = 0;
   std::string worker;

@@ -131,6 +131,9 @@ void Fixture::start_again_with(const std::function<void()>& prepare) {
 
 Outcome Fixture::good(const std::string& at, const Call& call) {
   FakeWorker& e = engines_[at];
+  const bool shares_route = call.operation.kind == OperationKind::set_label;
+  if (call.dialect && *call.dialect != e.dialect && !shares_route)
+    return failed(OutcomeKind::untouched, "answered 404 \"Not Found\"", ErrorCode::not_supported);
   Outcome outcome;
   outcome.kind = OutcomeKind::ok;
   switch (call.operation.kind) {
@@ -373,6 +376,11 @@ void Fixture::answer_silenced(int worker, Outcome outcome) {
   const CallId call = it->second;
   silenced_.erase(it);
   post(CallEnded{call, std::move(outcome)});
+}
+
+void Fixture::replace(int worker, DialectKind dialect) {
+  restart(worker);
+  engine(worker).dialect = dialect;
 }
 
 void Fixture::restart(int worker) {

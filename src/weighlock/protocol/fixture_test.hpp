@@ -77,6 +77,7 @@ class Fixture : public Ports, public ::testing::Test {
   void silence(int worker, OperationKind kind);
   void answer_silenced(int worker, Outcome outcome);  // the oldest call that was left unanswered
   void restart(int worker);
+  void replace(int worker, DialectKind dialect);  // on its address another engine has started
   // The process dies at the n-th group from now on, with its effects performed or not; nothing happens after that.
   void die_at_group(int n, bool effects_performed) { dies_in_ = n, effects_performed_ = effects_performed; }
   // ... at the first group from now on that has such a record.

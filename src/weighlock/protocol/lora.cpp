@@ -74,7 +74,8 @@ void call_adapter(Context& context, Update& update, Target& target, Step step, O
     if (!operation.directory.empty()) body["directory"] = operation.directory;
     context.record(RecordKind::intent, update, target.worker, std::move(body));
   }
-  context.emit(Call{id, target.worker, worker.dialect, std::move(operation), update.id});
+  const auto dialect = operation.kind == OperationKind::identify ? std::nullopt : worker.dialect;
+  context.emit(Call{id, target.worker, dialect, std::move(operation), update.id});
 }
 
 void give_up_adapter_call(Context& context, Target& target) {
@@ -102,6 +103,7 @@ bool on_adapter_call_ended(Context& context, const CallEnded& event) {
   const auto worker = state.workers.find(call.worker);
   if (worker != state.workers.end() && event.outcome.dialect)
     note_dialect(context, worker->second, *event.outcome.dialect);
+  if (worker != state.workers.end()) note_reading(worker->second, call.kind, event.outcome);
   const auto pair = state.pairs.find(call.pair);
   if (pair == state.pairs.end()) return true;
   const auto known = pair->second.adapters.find(call.worker);

@@ -114,6 +114,7 @@ void on_call_ended(Context& context, const CallEnded& event) {
   }
   const EarlierCall call = *worker.in_flight;
   if (event.outcome.dialect) note_dialect(context, worker, *event.outcome.dialect);
+  note_reading(worker, call.kind, event.outcome);
   const bool writes_label =
       call.kind == OperationKind::set_label || (call.kind == OperationKind::load && call.carries_label &&
                                                 worker.dialect && context.traits_of(worker).load_sets_label);

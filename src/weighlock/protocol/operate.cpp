@@ -60,7 +60,7 @@ std::optional<Error> refuse_add(Context& context, const Pair& pair, const Change
       worker->second.pair != event.pair && worker->second.state != WorkerState::abandoned)
     return refuse(ErrorCode::conflict, fmt::format("worker {} belongs to pair '{}'; remove it there first",
                                                    event.worker.url, worker->second.pair));
-  if (!pair.spec.lora) return std::nullopt;
+  if (!pair.spec.lora) return refuse_unfit(context, pair.spec, event.worker);
   PairSpec wanted = pair.spec;
   wanted.workers.push_back(event.worker);
   return refuse_lora(context, wanted);

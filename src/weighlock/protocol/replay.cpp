@@ -89,9 +89,19 @@ void Replay::take(const Record& record, Instant at) {
 }
 
 // Its workers' own intents tell what may run, and no group outlives its process. But the worker at which it met listens
-// on.
+// on, and trainers are in it until they are told to leave.
 void Replay::group(const Record& record) {
   const json::value body(record.body);
+  const std::string name(text_of(body, "name"));
+  if (text_of(body, "what") == "dead") state_.left_groups.erase(name);
+  if (text_of(body, "what") == "build") {
+    LeftGroup& left = state_.left_groups[name];
+    left.pair = record.pair;
+    left.colocate = flag_of(body, "colocate");
+    for (const json::value& url : list_of(body, "trainers")) {
+      if (url.is_string()) left.trainers.emplace_back(url.as_string());
+    }
+  }
   const json::array& workers = list_of(body, "workers");
   const std::string first(workers.empty() || !workers.front().is_string()
                               ? std::string_view()

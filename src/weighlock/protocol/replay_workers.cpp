@@ -306,6 +306,8 @@ void Replay::worker_seen(const Record& record) {
   worker.start_label = text_of(body, "start_label");
   worker.start_path = text_of(body, "start_path");
   worker.dialect = dialect_from(text_of(body, "dialect"));
+  const auto before = std::exchange(worker.seen_as, worker.dialect);
+  const bool is_other_engine = before && worker.dialect && *before != *worker.dialect;
   worker.labels.clear();
   for (const json::value& label : list_of(body, "labels")) {
     if (label.is_string()) worker.labels.emplace_back(label.get_string());
@@ -315,6 +317,7 @@ void Replay::worker_seen(const Record& record) {
   worker.version.reset();
   worker.evidence = Evidence::none;
   if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
+  if (is_other_engine) note_other_dialect(worker);
   note_new_process(worker);
   if (is_same) worker.memory = memory;
   if (!flag_of(body, "outstanding")) {

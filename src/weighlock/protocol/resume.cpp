@@ -181,6 +181,11 @@ void start_retry(Context& context, Update& update, Target& target, Milliseconds 
 
 void start_barrier(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
+  Operation operation;
+  if (must_be_identified(worker)) {
+    operation.kind = OperationKind::identify;
+    return context.call(update, target, Step::barrier, std::move(operation));
+  }
   if (!can_barrier_all(context.traits_of(worker), worker)) {
     const std::string before = target.cause ? target.cause->message + "; " : "";
     return quarantine(context, update, target,
@@ -188,7 +193,6 @@ void start_barrier(Context& context, Update& update, Target& target) {
                                     before + "an earlier call may still run, and only a restart ends the doubt"));
   }
   context.reset_earlier(worker);
-  Operation operation;
   operation.kind = OperationKind::barrier;
   context.call(update, target, Step::barrier, std::move(operation));
 }
@@ -222,10 +226,14 @@ void start_resume(Context& context, Update& update, Target& target) {
   send_check(context, update, target);
 }
 
-void on_resume_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
+void on_resume_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
   switch (target.step) {
     case Step::barrier:
-      on_barrier(context, update, target, outcome);
+      if (kind == OperationKind::identify && outcome.ok()) {
+        start_barrier(context, update, target);
+      } else {
+        on_barrier(context, update, target, outcome);
+      }
       break;
     case Step::former_label:
       if (outcome.ok()) {

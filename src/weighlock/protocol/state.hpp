@@ -61,7 +61,11 @@ struct Worker {
   Evidence evidence = Evidence::none;
   std::optional<Cause> cause;
 
-  std::string incarnation;  // "" until first read
+  std::string incarnation;             // "" until first read
+  std::optional<DialectKind> seen_as;  // the dialect by which that process was read: another one than `dialect` is
+                                       // another process
+  int strange_readings = 0;  // in a row, with an answer that the dialect doesn't know; from `kStrangeReadings` on it is
+                             // asked what it is
   std::vector<std::string>
       labels;                 // what we may have written last in this incarnation; a label is ours if it is one of
                               // these (several while an answer is missing), or the start label when there is none
@@ -300,6 +304,13 @@ struct TransferGroup {
   std::map<std::string, std::string> incarnations;  // by worker; "" = not read yet
 };
 
+// A group of a process before this one: nothing says that its trainers have left it.
+struct LeftGroup {
+  std::string pair;
+  std::vector<std::string> trainers;
+  bool colocate = false;
+};
+
 // Where ranks of a group meet. The first worker listens there for as long as it lives: it has no way to leave a group.
 struct MeetingPlace {
   std::string pair;
@@ -369,6 +380,7 @@ struct State {
   std::map<CallId, std::pair<std::string, std::string>> saves;           // running saves -> pair, trainer
   std::map<std::string, TrainerBusy> busy;                               // trainers whose /save hasn't ended, by URL
   std::map<std::uint64_t, GroupAsk> group_asks;
+  std::map<std::string, LeftGroup> left_groups;                  // by name
   std::deque<MeetingPlace> meetings;                             // newest last, bounded
   std::map<CallId, std::pair<UpdateId, std::string>> transfers;  // running trainers' parts -> update, trainer
   std::map<TimerId, UpdateId> timers;

@@ -72,14 +72,15 @@ void look_later(Context& context, Worker& worker) {
   set_timer(context, worker, after);
 }
 
-// Nothing is known of a worker that serves and was never asked what it is; its first update does that.
+// Nothing is known of a worker that serves and was never asked what it is; its first update does that. In a group it
+// matters from the first day which process is in it.
 bool is_watched(Context& context, const Worker& worker) {
   if (worker.pair.empty())
     return !context.state().stopping && worker.dialect.has_value() && is_shared(context.state(), worker.url);
   const auto pair = context.state().pairs.find(worker.pair);
   if (context.state().stopping || pair == context.state().pairs.end() || is_superseded(pair->second)) return false;
   if (worker.state == WorkerState::abandoned || worker.state == WorkerState::gone) return false;
-  return worker.dialect.has_value() || worker.state != WorkerState::ready;
+  return worker.dialect.has_value() || worker.state != WorkerState::ready || pair->second.spec.awex.has_value();
 }
 
 bool serves(const Worker& worker) {
@@ -263,8 +264,12 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
 
 // A busy engine misses a look or two; one that is silent for longer gets no more requests until it answers.
 void on_failed_look(Context& context, Worker& worker, std::string_view why) {
+  if (is_brought_up(context.state(), worker.url)) return look_later(context, worker);
   ++worker.watch.failures;
   const bool silent = worker.watch.failures >= limits::kSilentLooks;
+  if (must_be_identified(worker) && worker.watch.failures < limits::kSilentLooks) return look(context, worker);
+  // By another dialect's routes an engine can be silent, too (SGLang's for the start time takes vLLM ten seconds).
+  if (worker.watch.failures % limits::kSilentLooks == 0) worker.strange_readings = limits::kStrangeReadings;
   if (!silent || worker.state != WorkerState::ready) return look_later(context, worker);
   const Cause cause = context.cause(
       CauseCode::unreachable, fmt::format("{} looks in a row had no answer; the last: {}", worker.watch.failures, why));
@@ -285,7 +290,10 @@ void on_base_look(Context& context, Worker& worker, const StateReading& reading)
 
 void on_look(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome) {
   if (!outcome.ok()) return on_failed_look(context, worker, outcome.text);
+  const bool is_asked_again = call.kind == OperationKind::identify && worker.seen_as;
+  if (is_asked_again) return look(context, worker);  // that its readings failed is forgotten when one is answered
   worker.watch.failures = 0;
+  if (call.kind == OperationKind::identify && worker.dialect && serves(worker)) return look(context, worker);
   if (call.kind == OperationKind::identify || !outcome.reading) return look_later(context, worker);
   const StateReading& reading = *outcome.reading;
   if (worker.pair.empty()) return on_base_look(context, worker, reading);

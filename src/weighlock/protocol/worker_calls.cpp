@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -110,6 +111,30 @@ void note_new_process(Worker& worker) {
                    std::any_of(worker.earlier.begin(), worker.earlier.end(),
                                [](const EarlierCall& earlier) { return earlier.since_read && is_load(earlier.kind); });
   std::erase_if(worker.earlier, [](const EarlierCall& earlier) { return !earlier.since_read; });
+}
+
+void note_other_dialect(Worker& worker) {
+  worker.pause_since_read = worker.load_since_read = false;
+  std::erase_if(worker.earlier, [](const EarlierCall& earlier) { return earlier.kind != OperationKind::set_label; });
+}
+
+bool is_strange(OperationKind kind, const Outcome& outcome) {
+  const bool reads =
+      kind == OperationKind::read_state || kind == OperationKind::barrier || kind == OperationKind::list_adapters;
+  const bool unheard = outcome.code == ErrorCode::not_supported || outcome.code == ErrorCode::bad_answer;
+  return reads && !outcome.ok() && unheard;
+}
+
+void note_reading(Worker& worker, OperationKind kind, const Outcome& outcome) {
+  if (is_strange(kind, outcome)) {
+    ++worker.strange_readings;
+  } else if (kind == OperationKind::identify || outcome.reading) {
+    worker.strange_readings = 0;
+  }
+}
+
+bool must_be_identified(const Worker& worker) {
+  return !worker.dialect || worker.strange_readings >= limits::kStrangeReadings;
 }
 
 bool note_late(Worker& worker, CallId call, OutcomeKind kind) {
