@@ -34,6 +34,7 @@ constexpr std::string_view kStepNames[] = {"surveying",
                                            "repausing",
                                            "judged",
                                            "barrier",
+                                           "cache_resuming",
                                            "heal_reading",
                                            "heal_pausing",
                                            "heal_labelling",
@@ -80,9 +81,9 @@ bool report(const Coverage& coverage) {
       "that had lost the pair came behind a barrier, {} about adapters behind a change\n",
       coverage.rivals, coverage.taken_over, coverage.lora_taken_over, coverage.stood_still, coverage.stragglers,
       coverage.adapter_stragglers);
-  fmt::print("{} runs with transfer groups: {} collectives, {} ended well\n", coverage.with_groups,
-             coverage.collectives, coverage.collectives_well);
-  all = all && coverage.collectives_well > 0;
+  fmt::print("{} runs with transfer groups: {} collectives, {} ended well, {} steps around them\n",
+             coverage.with_groups, coverage.collectives, coverage.collectives_well, coverage.hand_overs);
+  all = all && coverage.collectives_well > 0 && coverage.hand_overs > 0;
   for (std::size_t i = static_cast<std::size_t>(protocol::UpdateState::succeeded); i < kUpdateStates; ++i) {
     line("ended", name(static_cast<protocol::UpdateState>(i)), coverage.ended[i]);
     all = all && coverage.ended[i] > 0;

@@ -44,6 +44,7 @@ struct Coverage {
   std::uint64_t with_groups = 0;              // runs
   std::uint64_t collectives = 0;
   std::uint64_t collectives_well = 0;
+  std::uint64_t hand_overs = 0;  // steps around the collectives of colocated pairs
   // pairs.hpp
   std::uint64_t answers[kAnswerRows][kOutcomes] = {};
   std::uint64_t events[kEventRows][kEvents] = {};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/answers.hpp"
+#include "sim/violation.hpp"
 
 namespace weighlock::sim {
 bool only_reads(OperationKind kind) {
@@ -106,12 +107,13 @@ void Engine::pump() {
   if (busy_ || queue_.empty()) return;
   busy_ = true;
   const Instant start = std::max(scheduler_.now(), frozen_until_);
-  if (queue_.front().operation.transfer) {
+  if (queue_.front().operation.transfer && queue_.front().operation.memory.empty()) {
     scheduler_.at(start + Milliseconds{random_.between(1, 20)}, [this, life = truth_.life] { begin_transfer(life); });
     return;
   }
-  scheduler_.at(start + Milliseconds{duration(queue_.front().operation.kind)},
-                [this, life = truth_.life] { finish(life); });
+  const bool is_memory = !queue_.front().operation.memory.empty();  // no load, but in our books
+  const OperationKind kind = is_memory ? OperationKind::flush : queue_.front().operation.kind;
+  scheduler_.at(start + Milliseconds{duration(kind)}, [this, life = truth_.life] { finish(life); });
 }
 
 void Engine::finish(int life) {
@@ -207,6 +209,7 @@ Outcome Engine::perform(const Request& request) {
     unheard.code = ErrorCode::not_supported;
     return unheard;
   }
+  if (!request.operation.memory.empty()) return resume_memory(request.operation.memory);
   Outcome outcome = perform(request.operation);
   const bool is_pause = request.operation.kind == OperationKind::pause;
   if (is_pause && request.arrived <= forgotten_until_) truth_.foreign_paused = truth_.paused;
@@ -319,6 +322,7 @@ Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
 }
 
 Outcome Engine::load(const Operation& operation) {
+  if (!truth_.released.empty()) throw Violation{5, fmt::format("{} is loaded, and its memory is released", url_)};
   const Directory* directory = store_.find(operation.directory);
   const bool there = directory != nullptr && !directory->discarded && directory->content >= 0;
   if (!there) {

@@ -52,6 +52,7 @@ struct EngineTruth {
   std::set<std::string> dropped;          // names that it dropped by itself and that were not loaded since
   std::int64_t cached = kStartContent;    // whose prefixes are cached; -1: none
   bool stale = false;                     // it ran with caches of other weights
+  std::set<std::string> released;         // tags of its memory that trainers on its devices have
 };
 
 bool only_reads(OperationKind kind);
@@ -89,6 +90,9 @@ class Engine {
   void end_transfer(protocol::CallId call, Received received, std::int64_t content, const std::string& error,
                     bool blames_a_peer = false);
   bool in_transfer() const { return in_transfer_; }
+  // Somebody hands its memory to a trainer. And: gives it back, without us.
+  void release_memory() { truth_.released = {"weights", "kv_cache"}; }
+  void take_memory_back() { truth_.released.clear(); }
   void when_done(Done done) { done_ = std::move(done); }
   // Somebody else's hand.
   void foreign_pause();
@@ -122,6 +126,7 @@ class Engine {
   void pump();
   void finish(int life);
   void begin_transfer(int life);
+  Outcome resume_memory(const std::string& tag);
   void boot();
   void run_or_die();
   void set_weights(std::int64_t content, bool torn);

@@ -223,6 +223,8 @@ void Invariants::check_ready(const protocol::Worker& worker) {
                                      name(earlier.operation.kind), earlier.call)};
     }
   }
+  if (comparable(worker) && !truth(worker.url).released.empty())
+    throw Violation{1, fmt::format("{} is ready without its memory", worker.url)};
   const auto owner = state().pairs.find(worker.pair);
   const bool caller = owner != state().pairs.end() && owner->second.spec.policy.pause == protocol::PauseOwner::caller;
   if (book.paused_by_us && !caller && comparable(worker) && truth(worker.url).paused &&

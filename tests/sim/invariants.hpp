@@ -137,11 +137,14 @@ class Invariants {
   void check_discard(const protocol::Discard& discard);
 
   // invariants_transfer.cpp
+  struct GroupBook;
   void note_group_record(const protocol::Record& record);
   void check_build(const protocol::BuildGroup& build);
   void check_drop(const protocol::DropGroup& drop);
   void on_group_built(const protocol::GroupBuilt& event);
   void check_transfer(const protocol::RunTransfer& run);
+  void check_members(const protocol::RunTransfer& run, GroupBook& group) const;
+  void check_hand_over(const protocol::RunTransfer& run, const GroupBook& group);
   bool ended_well(const protocol::UpdateId& update) const;
   void note_part_ended(protocol::CallId call, bool ok);
   void check_transferred(const protocol::Update& update) const;
@@ -245,6 +248,8 @@ class Invariants {
   };
   struct TransferBook {
     std::set<protocol::CallId> open, failed;
+    bool has_begun = false;  // the collective itself
+    bool counted = false;    // as one that ended well
   };
   std::map<std::string, GroupBook> groups_;  // of the present process, until they are dropped
   std::set<std::string> group_names_, group_intents_;
@@ -254,7 +259,8 @@ class Invariants {
   std::map<protocol::UpdateId, TransferBook> transfers_;
   std::map<protocol::CallId, protocol::UpdateId> transfer_of_;
   std::set<protocol::UpdateId> transfer_intents_;
-  std::map<protocol::UpdateId, std::int64_t> commit_contents_;  // of `commits_of_`
+  std::map<std::string, std::set<protocol::HandOverStep>> memory_asked_;  // by worker, since it was released
+  std::map<protocol::UpdateId, std::int64_t> commit_contents_;            // of `commits_of_`
   bool stopped_ = false;
   bool gateway_died_ = false;
 };

@@ -237,6 +237,32 @@ void Transfers::run(const protocol::RunTransfer& order, const protocol::VersionR
   }
 }
 
+// Whoever trains has the engines' memory when an update begins: the first step finds it so.
+void Transfers::hand_over(const protocol::RunTransfer& order, Mishap mishap, const std::function<bool()>& asks) {
+  if (order.step == protocol::HandOverStep::release_optimizer) {
+    for (const auto& [url, process] : groups_[order.name].processes) {
+      Engine* engine = network_.find(url);
+      if (engine->truth().alive && engine->truth().incarnation == process) engine->release_memory();
+    }
+  }
+  for (const auto& trainer : order.trainers) {
+    if (!asks()) continue;
+    Faults& faults = faults_of(trainer.url);
+    const Mishap mine = std::exchange(mishap, Mishap::none);
+    const std::int64_t after =
+        faults.strikes(Fault::save_late) ? random_.between(5'000, 90'000) : random_.between(1, 500);
+    if (mine == Mishap::silent || faults.strikes(Fault::save_never)) continue;
+    if (mine == Mishap::not_sent || faults.strikes(Fault::save_refuse))
+      tell_trainer(trainer.call, SaveOutcomeKind::not_sent, "connection refused", after);
+    else if (mine != Mishap::none || faults.strikes(Fault::save_reset))
+      tell_trainer(trainer.call, SaveOutcomeKind::unknown, "connection reset", after);
+    else if (faults.strikes(Fault::save_fail))
+      tell_trainer(trainer.call, SaveOutcomeKind::failed, "answered 500", after);
+    else
+      tell_trainer(trainer.call, SaveOutcomeKind::ok, "", after);
+  }
+}
+
 void Transfers::tell_trainer(CallId call, SaveOutcomeKind kind, std::string text, std::int64_t after,
                              bool blames_a_peer) {
   scheduler_.after(after, [this, call, kind, text = std::move(text), blames_a_peer] {

@@ -26,15 +26,16 @@ struct Member {
   std::map<std::string, std::vector<std::string>> bodies;
   std::map<std::string, Turn> turns;
   std::vector<Responder> silent;
-  json::object told;                            // beside what it always reports of its parallelism
-  std::function<RequestFate()> fate = nullptr;  // asked of each call but a teardown
+  json::object told;                                          // beside what it always reports of its parallelism
+  std::function<RequestFate()> fate = nullptr;                // asked of each call but a teardown
+  std::function<Turn(const HttpRequest&)> turn_of = nullptr;  // instead of `turns`
 
   void answer(const HttpRequest& request, const Responder& answer) {
     const std::string call = request.target.substr(std::string("/awex/").size());
     bodies[call].push_back(request.body);
     log->push_back(name + " " + call);
     if (call != "teardown" && struck(fate, answer)) return;
-    const Turn turn = turns[call];
+    const Turn turn = turn_of ? turn_of(request) : turns[call];
     if (turn == Turn::refuses) return answer.respond(json_reply(500, {{"error", "told to refuse"}}));
     if (turn == Turn::drops) return answer.reset();
     if (turn == Turn::stays_silent) return silent.push_back(answer);

@@ -149,7 +149,7 @@ std::vector<std::string> reachable_workers(Context& context, const Update& updat
     const auto target = update.targets.find(spec.url);
     if (target == update.targets.end()) continue;
     const Worker& worker = context.worker_of(target->second);
-    if (may_take_part(update, target->second, worker)) {
+    if (may_take_part(context.pair_of(update), update, target->second, worker)) {
       out.push_back(spec.url);
       continue;
     }

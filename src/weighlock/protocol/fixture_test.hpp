@@ -34,6 +34,7 @@ struct FakeWorker {
   std::optional<std::int64_t> rank_max;
   std::vector<std::string> adapter_calls;  // "load policy-v1", in order
   std::vector<OperationKind> operations;
+  std::vector<HandOverStep> steps;  // of collectives that it was asked for
 };
 
 // One pair's epochs on a storage, which several worlds may share.
@@ -111,6 +112,8 @@ class Fixture : public Ports, public ::testing::Test {
   bool port_taken = false;  // ... since somebody else has the port
   bool builds_silent = false;
   std::vector<DropGroup> drops;
+  // Colocated: by member and step; without an outcome it stays silent.
+  std::map<std::pair<std::string, HandOverStep>, std::optional<Outcome>> step_answers;
   std::vector<RunTransfer> transfers;      // trainers answer by `save_answers`, workers by scripts of their load
   std::vector<AskTrainer> asked_trainers;  // a silent one doesn't answer them either
   SealedVersion sealed{1000, 10, false, true, false, true, "", "d1", true};
@@ -135,6 +138,8 @@ class Fixture : public Ports, public ::testing::Test {
   std::function<void()> held_durable;  // ... until the test runs this
 
  private:
+  bool answer_step(const Call& call);
+
   Instant now_;
   std::map<std::string, FakeWorker> engines_;
   std::map<std::pair<std::string, OperationKind>, std::deque<Answer>> scripts_;

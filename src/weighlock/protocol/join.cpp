@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/policy_fit.hpp"
@@ -26,7 +27,7 @@ bool is_loading(const Target& target) {
 
 bool is_curable(const Pair& pair, const Worker& worker) {
   if (worker.state == WorkerState::joining) return true;
-  if (worker.state != WorkerState::quarantined) return false;
+  if (worker.state != WorkerState::quarantined || !has_its_memory(worker)) return false;
   if (!worker.cause) return true;
   switch (worker.cause->code) {
     case CauseCode::operator_hold:

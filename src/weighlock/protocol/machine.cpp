@@ -40,6 +40,9 @@ void route(Context& context, Update& update, Target& target, OperationKind kind,
     case Step::repausing:
       on_loading_call(context, update, target, kind, outcome);
       return;
+    case Step::cache_resuming:
+      on_cache_resumed(context, update, target, outcome);
+      return;
     case Step::heal_reading:
     case Step::heal_pausing:
     case Step::heal_labelling:

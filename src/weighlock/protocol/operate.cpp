@@ -180,6 +180,7 @@ void release(Context& context, const ChangeWorker& event) {
   if (it->second.state == WorkerState::abandoned) return forget_worker(context, it->second.url);
   Worker& worker = it->second;
   worker.joins = JoinHistory{};
+  worker.memory = EngineMemory::whole;  // whoever releases it has seen to that
   Pair& pair = state.pairs.at(event.pair);
   if (pair.committed) pair.deaths.erase(version_key(*pair.committed));
   context.set_worker(worker, WorkerState::joining, operator_cause(context, "released by its operator", event.reason));

@@ -14,8 +14,9 @@
 
 namespace weighlock::protocol {
 
-bool may_take_part(const Update& update, const Target& target, const Worker& worker) {
+bool may_take_part(const Pair& pair, const Update& update, const Target& target, const Worker& worker) {
   if (!target.reached) return false;
+  if (!has_its_memory(worker) && !may_be_resumed(pair, update, worker)) return false;
   if (worker.state != WorkerState::quarantined || !worker.cause) return true;
   const CauseCode code = worker.cause->code;
   if (code == CauseCode::operator_hold || code == CauseCode::needs_restart) return false;
@@ -199,7 +200,7 @@ void pausing_survey_done(Context& context, Update& update) {
   std::string reasons;
   for (auto& [url, target] : update.targets) {
     Worker& worker = context.worker_of(target);
-    target.included = may_take_part(update, target, worker);
+    target.included = may_take_part(context.pair_of(update), update, target, worker);
     if (update.transfer && target.included) leave_out_of_group(context, update, target);
     anyone = anyone || target.included;
     const Cause* why = target.cause ? &*target.cause : worker.cause ? &*worker.cause : nullptr;

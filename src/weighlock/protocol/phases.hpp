@@ -125,7 +125,7 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
 
 // pause.cpp
 // Whether an update may load the worker: it was reached, and nothing keeps it where it is.
-bool may_take_part(const Update& update, const Target& target, const Worker& worker);
+bool may_take_part(const Pair& pair, const Update& update, const Target& target, const Worker& worker);
 // What can't be met with the members that are there is refused before anyone is touched.
 std::optional<Error> refuse_quorum(const Update& update, const std::string& reasons);
 void begin_pausing(Context& context, Update& update);

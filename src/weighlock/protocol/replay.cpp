@@ -108,6 +108,9 @@ void Replay::group(const Record& record) {
                               : std::string_view(workers.front().as_string()));
   note_meeting(state_, MeetingPlace{record.pair, first, std::string(text_of(body, "meets_at")),
                                     static_cast<int>(number_of(body, "port"))});
+  for (const json::value& released : list_of(body, "released")) {
+    if (released.is_string()) memory_released(record, std::string(released.get_string()));
+  }
 }
 
 State Replay::finish(std::string boot, Instant now) {

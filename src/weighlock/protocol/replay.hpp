@@ -51,6 +51,7 @@ class Replay {
   void begin_call(const Record& intent, CallId call);
   // Steps that were recorded before they were due (Context::intend): what may be under way of them.
   void settle_planned(const std::string& worker);
+  void memory_released(const Record& record, const std::string& worker);
   void forget_worker(const std::string& url);
 
   // ownership_takeover.cpp

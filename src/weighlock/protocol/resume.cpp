@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "weighlock/core/check.hpp"
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -226,6 +227,8 @@ void start_resume(Context& context, Update& update, Target& target) {
   const bool whole = target.verdict == Verdict::verified || target.verdict == Verdict::untouched;
   WEIGHLOCK_CHECK(whole || mutant(Mutant::resume_everyone), "only whole weights are resumed");
   Worker& worker = context.worker_of(target);
+  if (!has_its_memory(worker))
+    return quarantine(context, update, target, target.cause.value_or(context.cause(CauseCode::load_unknown, "")));
   context.set_worker(worker, WorkerState::resuming);
   target.tries = 0;
   const bool ours = target.pause_sent && !target.was_paused;
@@ -312,6 +315,7 @@ void on_resume_retry(Context& context, Update& update, Target& target) {
 void quarantine(Context& context, Update& update, Target& target, Cause cause) {
   Worker& worker = context.worker_of(target);
   context.cancel_timer(update, target.worker);
+  cause = with_missing_memory(worker, std::move(cause));
   target.cause = cause;
   context.set_worker(worker, WorkerState::quarantined, cause);
   const bool again = update.kind == UpdateKind::join && target.former_state == WorkerState::quarantined;

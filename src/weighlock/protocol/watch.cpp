@@ -159,6 +159,7 @@ void hold(Context& context, Worker& worker, const StateReading& reading) {
 // drained; or its pair has no version yet, and it is a process that holds its start model.
 bool is_whole(const Pair& pair, const Worker& worker, const StateReading& reading) {
   if (worker.paused_by_us || worker.touched || !worker.earlier.empty() || is_held(worker)) return false;
+  if (!has_its_memory(worker)) return false;
   const CauseCode why = worker.cause ? worker.cause->code : CauseCode::restarted;
   const bool kept_out = why == CauseCode::unreachable || why == CauseCode::credentials || why == CauseCode::restarted ||
                         why == CauseCode::operator_hold;

@@ -25,6 +25,19 @@ bool is_load(OperationKind kind) {
   return kind == OperationKind::load || kind == OperationKind::load_empty;
 }
 
+// A tag of its memory was asked for, or came back. Who isn't asked any more keeps what it is.
+void note_memory_asked(Worker& worker) {
+  if (worker.memory == EngineMemory::released) worker.memory = EngineMemory::weights_asked;
+  if (worker.memory == EngineMemory::weights_back) worker.memory = EngineMemory::kv_cache_asked;
+}
+
+void note_memory_answered(Worker& worker, OutcomeKind kind) {
+  const bool of_weights = worker.memory == EngineMemory::weights_asked;
+  if (!of_weights && worker.memory != EngineMemory::kv_cache_asked) return;
+  if (kind == OutcomeKind::ok) worker.memory = of_weights ? EngineMemory::weights_back : EngineMemory::whole;
+  if (kind == OutcomeKind::not_sent) worker.memory = of_weights ? EngineMemory::released : EngineMemory::weights_back;
+}
+
 // Its connection ended in the process that it had reached: the one that was read, or that tells by its label that it
 // got it. A load that nothing announced may have reached one that nobody has read yet.
 void end_unanswered(const Worker& worker, EarlierCall& call) {
@@ -67,6 +80,7 @@ bool changes_something(OperationKind kind) {
 
 void note_sent(Worker& worker, const EarlierCall& call, const std::string& label, bool writes_label) {
   worker.in_flight = call;
+  if (call.resumes_memory) note_memory_asked(worker);
   if (is_load(call.kind)) worker.in_flight->held_before = std::exchange(worker.touched, true);
   // After a label that says "loading:" on the same connection, a new process shows by its label that it did not get it.
   const bool announced = !worker.labels.empty() && says_loading(worker.labels.back());
@@ -78,6 +92,7 @@ void note_sent(Worker& worker, const EarlierCall& call, const std::string& label
 
 void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome, bool writes_label) {
   worker.in_flight.reset();
+  if (call.resumes_memory) note_memory_answered(worker, outcome.kind);
   if (writes_label) settle_labels(worker, outcome);
   const bool without_effect = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
   if (call.kind == OperationKind::pause && without_effect) worker.paused_by_us = call.held_before;
@@ -91,6 +106,7 @@ void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome,
 }
 
 void note_new_process(Worker& worker) {
+  worker.memory = EngineMemory::whole;
   worker.touched = std::exchange(worker.load_since_read, false) ||
                    std::any_of(worker.earlier.begin(), worker.earlier.end(),
                                [](const EarlierCall& earlier) { return earlier.since_read && is_load(earlier.kind); });
@@ -125,6 +141,7 @@ bool note_late(Worker& worker, CallId call, OutcomeKind kind) {
   const auto it =
       std::find_if(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) { return e.call == call; });
   if (it == worker.earlier.end()) return false;
+  if (it->resumes_memory) note_memory_answered(worker, kind);
   if (kind == OutcomeKind::unknown) {
     end_unanswered(worker, *it);
   } else {
