@@ -185,6 +185,7 @@ def handed() -> Iterator[Case]:
     yield Case("grid 3 x 2 to TP 2", grid(odd, 3, 2), engine(odd, 2), 2, 2)
     uneven = model(vocabulary=100)
     yield Case("FSDP 2 to TP 3, an uneven vocabulary", fsdp(uneven, 2), engine(uneven, 3), 3, 1)
+    yield Case("FSDP 3 to TP 8, a last part told before others", fsdp(uneven, 3), engine(uneven, 8), 8, 2)
     moe = model(experts=8)
     yield Case("EP 4 x DP 2 to 2 engines of EP 4", experts(moe, 4, 2, 8), engine(moe, 4, expert_parallel=8), 4, 2)
     yield Case("EP 2 x DP 3 to TP 2", experts(moe, 2, 3, 8), engine(moe, 2), 2, 1)

@@ -58,6 +58,7 @@ class Invariants {
   void pair_taken(const std::string& pair);
   // By a call of a gateway that had lost its pair, on its way since before: beyond what is promised.
   void disturbed(const std::string& url);
+  void adapter_disturbed(const std::string& url, const std::string& adapter);
   // A rank told that its save is over.
   void save_ended(const protocol::SaveEnded& event) { on_save_ended(event); }
   // The process was stopped for so long: no deadline of an update ran.
@@ -161,6 +162,9 @@ class Invariants {
   void check_served(const protocol::Pair& pair, const std::string& url, const protocol::WorkerAdapters& known) const;
   // What was asked about the name in this process has no known end, or was refused: it may be taken for anything.
   void doubt_adapter(const protocol::Call& call);
+  bool is_disturbed(const std::string& url, const std::string& adapter) const;
+  // Ours, and this gateway knows it: what the engines serve of it is what it says.
+  bool has_adapters_of(const protocol::Pair& pair) const;
   bool is_doubtful(const std::string& url, const std::string& adapter) const;
   static bool is_certain(const protocol::Pair& pair, const std::string& url, const std::string& adapter);
   // The committed versions that should stay loaded, newest first.
@@ -206,6 +210,8 @@ class Invariants {
   std::map<std::string, Book> books_;
   std::map<protocol::CallId, protocol::Call> adapter_calls_;                   // open
   std::map<std::pair<std::string, std::string>, std::string> adapter_doubts_;  // (worker, adapter) -> incarnation
+  // (worker, adapter): a former owner of the pair changed it behind our back, and we have not loaded it since.
+  std::set<std::pair<std::string, std::string>> disturbed_adapters_;
   struct Sealed {
     std::string directory;
     protocol::UpdateId update;

@@ -17,7 +17,7 @@ Milliseconds draw_timeout(Random& dice) {
 
 void make_awex(Random& dice, Scenario& scenario, std::size_t p) {
   protocol::PairSpec& pair = scenario.pairs[p];
-  pair.awex = protocol::AwexSpec{"", 0, dice.chance(200)};
+  pair.awex.emplace().colocate = dice.chance(200);
   scenario.no_storage[p] = dice.chance(400);
   if (scenario.no_storage[p]) scenario.stores[p] = StoreSettings{};  // of a path that nobody knows
   scenario.group_timeouts[p] = draw_timeout(dice);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <string>
 
 #include "weighlock/awex/failure_words.hpp"
 #include "weighlock/core/transport.hpp"
@@ -40,13 +41,20 @@ bool is_a_proxys(int status) {
   return status == 408 || status == 502 || status == 504;
 }
 
+constexpr std::size_t kShown = 100;  // of a worker's value, in an error
+
+bool is_number(const json::value& value, std::int64_t wanted) {
+  if (value.is_int64()) return value.get_int64() == wanted;
+  return value.is_string() && value.get_string() == std::to_string(wanted);
+}
+
 bool tells_more(const Parallelism& one) {
   return !one.converter_context.is_null() || !one.parameter_layout.is_null();
 }
 
 }  // namespace
 
-Answer classify(std::string_view target, const HttpResult& result) {
+Answer classify(std::string_view target, const HttpResult& result, std::optional<std::int64_t> version) {
   if (const TransportError* error = std::get_if<TransportError>(&result)) {
     const std::string what = error->text.empty() ? std::string(name(error->kind)) : printable(error->text);
     return {error->nothing_sent ? AnswerKind::not_sent : AnswerKind::unknown, code_of(error->kind),
@@ -55,10 +63,21 @@ Answer classify(std::string_view target, const HttpResult& result) {
   const HttpResponse& response = std::get<HttpResponse>(result);
   const Result<json::value> body = parse_json(response.body, "answer");
   const auto status = body ? find_string(*body, "status") : std::nullopt;
-  if (response.status == 200 && (status == "success" || status == "ok")) return {AnswerKind::ok, {}, "", false, false};
+  if (response.status == 200 && (status == "success" || status == "ok")) {
+    const json::value* told = version ? find(*body, "version") : nullptr;
+    if (!told || told->is_null() || is_number(*told, *version)) return {AnswerKind::ok, {}, "", false, false};
+    return {AnswerKind::failed, ErrorCode::bad_answer,
+            fmt::format("{} for version {} was answered with version {}", target, *version,
+                        printable(json::serialize(*told), kShown)),
+            false, false};
+  }
   const std::string words = words_of(response.body);
   std::string text = fmt::format("{} answered {}", target, response.status);
   text += words.empty() ? std::string(" without a word") : fmt::format(" \"{}\"", words);
+  if (response.status == 401 || response.status == 403)
+    text +=
+        ": calls to /awex routes carry no key, since AReaL's workers ask for none; let the worker answer these "
+        "routes without one, and keep others off it by network";
   if (is_a_proxys(response.status)) return {AnswerKind::unknown, ErrorCode::unreachable, text, false, false};
   return {AnswerKind::failed, response.status == 200 ? ErrorCode::bad_answer : ErrorCode::worker_failed, text,
           tells_of_a_peer(words), tells_of_a_taken_port(words)};

@@ -33,8 +33,9 @@ struct Answer {
   bool port_taken = false;                    // failed, since somebody else listens where the group was to meet
   bool ok() const { return kind == AnswerKind::ok; }
 };
-// `target` names the route in the text. Ok only for 200 with a status of "success" or "ok".
-Answer classify(std::string_view target, const HttpResult& result);
+// `target` names the route in the text. Ok only for 200 with a status of "success" or "ok", and with the version that
+// the call was for, where the answer tells one (trainers' doesn't).
+Answer classify(std::string_view target, const HttpResult& result, std::optional<std::int64_t> version = std::nullopt);
 
 // Releases that know it add "ip" and "device_id" for `with_device`; others don't look at it.
 HttpRequest parallelism_request(bool with_device);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,17 +12,19 @@
 #include "weighlock/awex/element_bytes.hpp"
 #include "weighlock/awex/gather.hpp"
 #include "weighlock/awex/parts.hpp"
+#include "weighlock/awex/shared_names.hpp"
 #include "weighlock/awex/workers.hpp"
 #include "weighlock/core/words.hpp"
 
 namespace weighlock::awex {
 namespace {
 
-constexpr std::string_view kHead = "lm_head.weight", kEmbedding = "model.embed_tokens.weight";
 // A replica of receivers that takes more than this part of what a sender sends on average is cut into one a rank.
 constexpr std::uint64_t kFinePart = 50;
 constexpr std::uint64_t kPairsMax = std::uint64_t{1}
                                     << 30;  // some ten seconds; a dense 70B from 256 to 32 x 4 has 24 million
+
+constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 62;  // of all receivers: sums of two don't overflow
 
 std::string range(const std::set<std::uint32_t>& ranks) {
   return *ranks.begin() == *ranks.rbegin() ? fmt::format("{}", *ranks.begin())
@@ -52,7 +53,6 @@ class Repair {
   Result<Repaired> run();
 
  private:
-  void check_names();
   void check_tensor(std::uint32_t id);
   bool sides_agree(std::uint32_t id, const Extents& shape);
   void check_stages(std::uint32_t id, const Table& table, Side side);
@@ -61,6 +61,7 @@ class Repair {
   std::string described(std::uint32_t id) const { return fmt::format("tensor '{}'", printable(names_[id])); }
 
   std::uint64_t pairs_of_parts() const;
+  Result<std::uint64_t> needed_bytes() const;
   void demand(std::uint32_t id, std::uint64_t fine_bytes);
   void write_train(std::size_t place);
   void write_infer(std::uint32_t id, const std::vector<std::vector<std::uint32_t>>& replicas);
@@ -81,33 +82,6 @@ class Repair {
   std::vector<std::vector<std::vector<std::uint32_t>>> destinations_;  // place, replica -> held
   Repaired out_;
 };
-
-void Repair::check_names() {
-  std::vector<std::uint32_t> order(names_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) { return names_[a] < names_[b]; });
-  std::set<std::string_view> common;
-  for (const std::uint32_t id : order) {
-    if (!train_.rows[id].present || !infer_.rows[id].present) continue;
-    common_.push_back(id);
-    if (names_[id] == kHead || names_[id] == kEmbedding) common.insert(names_[id]);
-  }
-  for (const std::uint32_t id : order) {
-    const bool train = train_.rows[id].present, infer = infer_.rows[id].present;
-    if (train == infer) continue;
-    const bool tied =
-        (names_[id] == kHead && common.contains(kEmbedding)) || (names_[id] == kEmbedding && common.contains(kHead));
-    if (infer && tied) {
-      infer_only_.push_back(id);
-    } else {
-      problems_.add(
-          fmt::format("{} is on {} {} and on no {}: both sides must name the same tensors (one model, one "
-                      "naming)",
-                      described(id), ranks_word(train ? Side::train : Side::infer),
-                      (train ? train_ : infer_).rows[id].rank, train ? "inference rank" : "train rank"));
-    }
-  }
-}
 
 // Layers that two pipeline stages call by one name are different weights; tensors without a layer number (embeddings)
 // may be on two stages, as copies.
@@ -144,6 +118,15 @@ void Repair::settle_side(std::uint32_t id, Table& table, Side side, const Extent
   Settled settled = settle(table.of(row), shape, table);
   out_.moved += settled.moved;
   if (settled.problem.empty()) return;
+  std::set<std::uint32_t> ranks;
+  for (const Held& held : table.of(row)) ranks.insert(held.rank);
+  if (settled.ambiguous) {
+    problems_.add(
+        fmt::format("{} of shape {} can be read in two ways from what {} {} report: {}: report where each part begins, "
+                    "or cut it so that all parts have one size, along one dimension by one kind of parallelism",
+                    described(id), text(shape), ranks_word(side), range(ranks), settled.problem));
+    return;
+  }
   if (!(row.shape == shape)) {
     problems_.add(
         fmt::format("{} has the shape {} on train ranks and {} on inference ranks, which hold {}: vocabularies "
@@ -152,8 +135,6 @@ void Repair::settle_side(std::uint32_t id, Table& table, Side side, const Extent
                     described(id), text(shape), text(row.shape), settled.problem));
     return;
   }
-  std::set<std::uint32_t> ranks;
-  for (const Held& held : table.of(row)) ranks.insert(held.rank);
   problems_.add(
       fmt::format("{} of shape {} isn't whole on {} {}: {}: every element must be reported by exactly one part "
                   "(or copies of it)",
@@ -237,6 +218,26 @@ std::uint64_t Repair::pairs_of_parts() const {
     pairs += receiving * sending * topology_.engines;
   }
   return pairs;
+}
+
+// Of all receivers together: no other sum of bytes is larger.
+Result<std::uint64_t> Repair::needed_bytes() const {
+  std::uint64_t needed = 0;
+  for (const std::uint32_t id : common_) {
+    for (const Held& held : infer_.of(infer_.rows[id])) {
+      const std::uint64_t bytes = elements(held.box.shape) * element_bytes(infer_.rows[id].dtype);
+      std::uint64_t of_engines = 0;
+      if (!__builtin_mul_overflow(bytes, topology_.engines, &of_engines) && of_engines < kBytesMax - needed) {
+        needed += of_engines;
+        continue;
+      }
+      return Error{ErrorCode::too_large,
+                   fmt::format("with {} of shape {} all inference ranks together would hold 2^62 bytes or more: is a "
+                               "size wrong?",
+                               described(id), text(train_.rows[id].shape))};
+    }
+  }
+  return needed;
 }
 
 void Repair::demand(std::uint32_t id, std::uint64_t fine_bytes) {
@@ -342,7 +343,9 @@ Result<Repaired> Repair::run() {
   train_.rows.resize(names_.size());
   infer_.rows.resize(names_.size());
   if (!problems_.empty()) return problems_.error();
-  check_names();
+  SharedNames shared = share_names(names_, train_, infer_, problems_);
+  common_ = std::move(shared.common);
+  infer_only_ = std::move(shared.infer_only);
   for (const std::uint32_t id : common_) check_tensor(id);
   if (common_.empty() && problems_.empty()) problems_.add("no tensor is on both sides");
   if (!problems_.empty()) return problems_.error();
@@ -353,11 +356,9 @@ Result<Repaired> Repair::run() {
         fmt::format("{} pairs of sending and receiving parts are to be looked at, more than {}: cut tensors into "
                     "fewer parts",
                     pairs, kPairsMax)};
-  std::uint64_t needed = 0;
-  for (const std::uint32_t id : common_)
-    for (const Held& held : std::as_const(infer_).of(infer_.rows[id]))
-      needed += elements(held.box.shape) * element_bytes(infer_.rows[id].dtype) * topology_.engines;
-  for (const std::uint32_t id : common_) demand(id, needed / topology_.train_ranks / kFinePart);
+  const Result<std::uint64_t> needed = needed_bytes();
+  if (!needed) return needed.error();
+  for (const std::uint32_t id : common_) demand(id, *needed / topology_.train_ranks / kFinePart);
   out_.lower_bound = balance(demands_, topology_.engines, topology_.train_ranks).lower_bound;
 
   for (std::size_t place = 0; place < common_.size(); ++place) write_train(place);

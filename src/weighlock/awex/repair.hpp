@@ -3,18 +3,18 @@
 // Workers plan by themselves (section 3 of the AWEX contract): replica j of a tensor's receivers, counted over all
 // engines, reads replica j % n of its senders, for every tensor from the front. So what is listed, and in which order,
 // decides who sends. `repair` lists
-//   * train: each full set of parts as a replica of its own, with true offsets (running sums of the parts' sizes, in
-//   the
-//     order of the reported offsets, then ranks), ordered by the load that each sender has got so far, most constrained
-//     and largest tensors first; no more replicas than are read;
+//   * train: each full set of parts as a replica of its own, with true offsets (running sums of the parts' sizes in the
+//     order of their places, parts.hpp), ordered by the load that each sender has got so far, most constrained and
+//     largest tensors first; no more replicas than are read;
 //   * infer: the parts that engine 0's ranks hold, one replica for each set of copies (workers reuse engine 0's entry
 //   for
 //     the others); a tensor that is large beside what a sender sends is cut into one replica a rank, so that its load
 //     spreads.
 // What can't be right is refused, with the tensor, the ranks and a remedy: names, shapes or dtypes that differ between
-// the sides (an inference-only lm_head.weight beside model.embed_tokens.weight, or the reverse, is the one exception),
-// parts that leave a hole or overlap, tensors without dimensions, a name that one rank or two pipeline stages report
-// twice, ranks that are missing or doubled or out of order, world sizes that disagree, engines that aren't alike.
+// the sides (an inference-only lm_head.weight beside a model.embed_tokens.weight of its shape and dtype, or the
+// reverse, is the one exception), parts that leave a hole or overlap or could lie in two orders, tensors without
+// dimensions, a name that one rank or two pipeline stages report twice, ranks that are missing or doubled or out of
+// order, world sizes that disagree, engines that aren't alike.
 //
 // Pure; any thread; no threads inside. A DeepSeek-V3 on 256 -> 128 ranks takes about half a second.
 #pragma once

@@ -134,6 +134,32 @@ TEST(Repair, a_tied_head_may_be_on_the_inference_side_alone) {
   EXPECT_EQ(problem({{whole_of("lm_head.weight", {4, 2}, 0, 1)}}, engines(1, told), 1), "");
 }
 
+TEST(Repair, a_head_on_the_inference_side_alone_that_is_not_like_the_embedding_is_refused) {
+  const Told embedding = whole_of("model.embed_tokens.weight", {6, 4}, 0, 1);
+  const Told longer = whole_of("lm_head.weight", {12, 4}, 0, 1);
+  expect_told(problem({{embedding}}, engines(1, {embedding, longer}), 1),
+              {"tensor 'lm_head.weight' (torch.bfloat16 [12,4]) is on inference ranks alone",
+               "'model.embed_tokens.weight' (torch.bfloat16 [6,4])", "nothing would write it", "tie it in the engine"});
+  Told exact = whole_of("lm_head.weight", {6, 4}, 0, 1);
+  exact.dtype = "torch.float32";
+  expect_told(problem({{embedding}}, engines(1, {embedding, exact}), 1),
+              {"'lm_head.weight' (torch.float32 [6,4])", "'model.embed_tokens.weight' (torch.bfloat16 [6,4])"});
+  const Told head = whole_of("lm_head.weight", {6, 4}, 0, 1),
+             other = whole_of("model.embed_tokens.weight", {4, 4}, 0, 1);
+  expect_told(problem({{head}}, engines(1, {head, other}), 1), {"'model.embed_tokens.weight' (torch.bfloat16 [4,4])"});
+}
+
+TEST(Repair, sums_of_bytes_near_64_bits_are_refused_with_the_tensor_named) {
+  constexpr std::uint64_t kRows = std::uint64_t{1} << 49;
+  std::vector<Told> told;
+  for (int i = 0; i < 200; ++i) told.push_back(whole_of(fmt::format("w{:03}", i), {kRows}, 0, 1));
+  EXPECT_TRUE(repaired({told}, engines(1, told), 1));
+  const Result<Repaired> result = repaired({told}, engines(100, told), 1);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::too_large);
+  expect_told(result.error().text(), {"with tensor 'w040' of shape [562949953421312]", "2^62 bytes"});
+}
+
 TEST(Repair, a_name_that_one_side_lacks_is_refused) {
   const std::vector<Told> told{whole_of("w", {4}, 0, 1)};
   expect_told(problem({{whole_of("w", {4}, 0, 1), whole_of("lm_head.weight", {4}, 0, 1)}}, engines(1, told), 1),

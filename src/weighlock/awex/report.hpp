@@ -43,6 +43,7 @@ struct ShardFrame {
   std::int64_t world_size = 0;
   std::int64_t num_shards = 1;
   std::int64_t sharding_dim = 0;
+  std::int64_t cp_size = 1;
 };
 
 struct ReportedShard {

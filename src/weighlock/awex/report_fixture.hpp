@@ -27,6 +27,8 @@ struct Told {
   int dim = 0;
   int pp_rank = 0;
   std::string dtype = "torch.bfloat16";
+  std::int64_t tp_rank = -1;  // -1: the rank
+  int cp_size = 1;
   std::string shard_more = "";   // further members of the shard's data, with a comma before: ,"x":1
   std::string tensor_more = "";  // of the tensor's data
 };
@@ -47,13 +49,14 @@ inline std::string dtype_json(const std::string& dtype) {
 
 inline std::string shard_json(const Told& t) {
   return fmt::format(
-      R"({{"type":"dataclass","class_path":"awex.meta.weight_meta.ParameterShardMeta","data":{{"tp_rank":{0},)"
-      R"("attn_tp_rank":{0},"pp_rank":{1},"ep_rank":0,"ep_tp_rank":0,"global_rank":{0},"world_size":{2},"engine_rank":0,)"
+      R"({{"type":"dataclass","class_path":"awex.meta.weight_meta.ParameterShardMeta","data":{{"tp_rank":{12},)"
+      R"("attn_tp_rank":{12},"pp_rank":{1},"ep_rank":0,"ep_tp_rank":0,"global_rank":{0},"world_size":{2},"engine_rank":0,)"
       R"("name":"{3}","shape":{4},"numel":{5},"dtype":{6},"global_offset":{7},"sharding_type":{{"type":"enum",)"
       R"("class_path":"awex.sharding.param_sharding.ShardingType","value":"{8}"}},"num_shards":{9},"sharding_dim":{10},)"
-      R"("cp_rank":0,"cp_size":1,"cp_mode":"none"{11}}}}})",
+      R"("cp_rank":0,"cp_size":{13},"cp_mode":"none"{11}}}}})",
       t.rank, t.pp_rank, t.world, t.name, list(t.shape), product(t.shape), dtype_json(t.dtype), list(t.offset),
-      t.shards > 1 ? "TP_SHARDING" : "NO_SHARDING", t.shards, t.dim, t.shard_more);
+      t.shards > 1 ? "TP_SHARDING" : "NO_SHARDING", t.shards, t.dim, t.shard_more, t.tp_rank < 0 ? t.rank : t.tp_rank,
+      t.cp_size);
 }
 
 inline std::string tensor_json(const Told& t) {

@@ -43,6 +43,7 @@ std::optional<ShardNumbers::Which> ShardNumbers::from(std::string_view key) {
   switch (key.size()) {
     case 7:
       if (key == "tp_rank") return tp_rank;
+      if (key == "cp_size") return cp_size;
       return key == "pp_rank" ? std::optional(pp_rank) : std::nullopt;
     case 10:
       if (key == "world_size") return world_size;
@@ -81,7 +82,8 @@ std::optional<std::uint32_t> FramePools::shard(const std::string& outer, const s
                       n[ShardNumbers::global_rank],
                       n[ShardNumbers::world_size],
                       n[ShardNumbers::num_shards],
-                      n[ShardNumbers::sharding_dim]};
+                      n[ShardNumbers::sharding_dim],
+                      n[ShardNumbers::cp_size]};
   });
 }
 

@@ -36,8 +36,8 @@ class StringPool {
 
 // The whole numbers of a shard's "data" that are looked at here.
 struct ShardNumbers {
-  enum Which : std::size_t { tp_rank, pp_rank, global_rank, world_size, num_shards, sharding_dim, kCount };
-  std::array<std::int64_t, kCount> values{0, 0, 0, -1, 1, 0};  // -1: the world's size isn't told
+  enum Which : std::size_t { tp_rank, pp_rank, global_rank, world_size, num_shards, sharding_dim, cp_size, kCount };
+  std::array<std::int64_t, kCount> values{0, 0, 0, -1, 1, 0, 1};  // -1: the world's size isn't told
   std::uint32_t seen = 0;
 
   static std::optional<Which> from(std::string_view key);

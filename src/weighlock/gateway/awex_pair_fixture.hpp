@@ -64,11 +64,11 @@ class AwexPairTest : public GatewayTest {
     GatewayTest::SetUp();
     settings.transfer_failure_grace = Milliseconds(100);
     for (int i = 0; i < 2; ++i) {
-      train[i] = {awex::Side::train, i, 2, fmt::format("train{}", i), &log, {}, {}, {}};
+      train[i] = {awex::Side::train, i, 2, fmt::format("train{}", i), &log, {}, {}, {}, {}};
       trainers[static_cast<std::size_t>(i)]->awex = [this, i](const auto& r, const auto& a) { train[i].answer(r, a); };
     }
     for (int i = 0; i < 3; ++i) {
-      infer[i] = {awex::Side::infer, i, 1, fmt::format("infer{}", i), &log, {}, {}, {}};
+      infer[i] = {awex::Side::infer, i, 1, fmt::format("infer{}", i), &log, {}, {}, {}, {}};
       engines[static_cast<std::size_t>(i)]->awex = [this, i](const auto& r, const auto& a) { infer[i].answer(r, a); };
     }
     if (starts) start();

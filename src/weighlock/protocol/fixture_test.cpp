@@ -275,7 +275,9 @@ void Fixture::perform(Effect effect) {
     ++epochs->looks;
     if (epochs->looks_silent) return;
     pending_.push_back(epochs->look_error ? EpochSeen{look->ask, look->pair, *epochs->look_error}
-                                          : EpochSeen{look->ask, look->pair, epochs->highest()});
+                                          : EpochSeen{look->ask, look->pair,
+                                                      epochs->takers.contains(look->pair) ? epochs->takers[look->pair]
+                                                                                          : epochs->highest()});
   } else if (auto* timer = std::get_if<StartTimer>(&effect)) {
     timers_[timer->timer] = now_ + timer->after;
   } else if (auto* gone = std::get_if<CancelTimer>(&effect)) {

@@ -46,6 +46,7 @@ struct FakeEpochs {
   bool looks_silent = false;
   int looks = 0;
   std::vector<std::vector<HeldWorker>> written;  // each list that was given, in order
+  std::map<std::string, Epoch> takers;           // of one pair only, and above `files`: what looks at it find
   ClaimedEpoch claim(const ClaimEpoch& effect);
   Epoch highest() const { return files.empty() ? Epoch{} : files.rbegin()->second; }
 };

@@ -134,6 +134,7 @@ bool observe_adapters(Context& context, WorkerAdapters& known, const StateReadin
   // What has no known end may have reached this process. Whatever it brought, its directory may be read again.
   std::erase_if(known.names, [](const auto& entry) { return entry.second.certain; });
   for (auto& [name, adapter] : known.names) adapter.attempt = 0;
+  known.taken_over = false;
   known.to_retire.clear();
   known.version.reset();
   known.missing.clear();

@@ -47,13 +47,13 @@ std::optional<Cause> held_back(Context& context, const Worker& worker) {
 
 void fix_members(Context& context, Update& update) {
   const bool any_ready = std::any_of(update.targets.begin(), update.targets.end(), [&](const auto& e) {
-    return e.second.included && context.state().workers.at(e.first).state == WorkerState::ready;
+    return e.second.included && can_serve_adapters(context.state(), context.state().workers.at(e.first));
   });
   for (auto& [url, target] : update.targets) {
     const Worker& worker = context.state().workers.at(url);
     target.former_state = worker.state;
     target.former_version = adapters_of(context, update, target).version;
-    target.role = worker.state == WorkerState::ready || !any_ready ? Role::member : Role::extra;
+    target.role = can_serve_adapters(context.state(), worker) || !any_ready ? Role::member : Role::extra;
     target.step = target.included ? Step::paused : Step::done;  // "paused" is where load.cpp takes up a target
     target.counted_lost = !target.included;
   }

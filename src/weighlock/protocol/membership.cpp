@@ -85,7 +85,7 @@ void enter_pair(Context& context, Pair& pair, const WorkerSpec& spec) {
   if (worker.pair.empty())
     worker.incarnation.clear();  // seen for its adapters' sake, and not recorded: to be read anew
   worker.pair = pair.spec.name;
-  if (spec.dialect) worker.dialect = spec.dialect;
+  if (spec.dialect && !worker.seen_as) worker.dialect = spec.dialect;  // what an engine showed is known better
   take_over_stranger(pair, worker);
   if (was_abandoned) {
     worker.version.reset();  // its numbers were of a pair that is gone, whatever this one is named

@@ -78,5 +78,36 @@ TEST_F(RecoveryDoubtTest, new_process_that_got_our_pause_is_quarantined_when_a_s
   EXPECT_TRUE(worker(0).paused_by_us);
 }
 
+// What the barrier tells is an older label; what is read behind the resume tells that a heal had begun.
+TEST_F(RecoveryDoubtTest, worker_whose_label_says_behind_its_resume_that_a_load_began_is_not_ready) {
+  reconciles = true;
+  const auto told = [](std::string label) {
+    Outcome outcome;
+    outcome.kind = OutcomeKind::ok;
+    outcome.reading = StateReading{"start-1", std::move(label), true, "/models/start"};
+    return outcome;
+  };
+  connect(2);
+  request(1);
+  die_at_record(RecordKind::commit, "", false);
+  const UpdateId id = request(2);
+  ASSERT_TRUE(dead());
+  start_again_with([&] {
+    script(0, K::barrier, told("loading:" + id));
+    die_at_record(RecordKind::intent, "set_label", true);
+  });
+  ASSERT_TRUE(dead());
+  ASSERT_EQ(engine(0).label, "loading:" + id);
+  engine(0).loaded = "torn";
+  start_again_with([&] { script(0, K::barrier, told("2")); });
+  EXPECT_NE(worker(0).state, WorkerState::ready);
+  EXPECT_TRUE(engine(0).paused);
+  advance(30s);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  EXPECT_EQ(engine(0).label, "2");
+  EXPECT_EQ(engine(0).loaded, "/shared/v2.a2");
+  EXPECT_FALSE(engine(0).paused);
+}
+
 }  // namespace
 }  // namespace weighlock::protocol

@@ -82,6 +82,18 @@ TEST_F(ReplacedEngineTest, an_engine_whose_routes_are_away_for_a_while_is_asked_
   EXPECT_TRUE(fences.empty());
 }
 
+TEST_F(ReplacedEngineTest, one_that_never_said_what_it_is_is_asked_more_and_more_seldom) {
+  serve_v1(1);
+  script(1, K::identify, failed(OutcomeKind::not_sent, "refused", ErrorCode::unreachable), -1);
+  ChangeWorker add;
+  add.pair = "actor";
+  add.worker.url = url(1);
+  post(add);
+  advance(300s);
+  EXPECT_GE(count(1, K::identify), 10);
+  EXPECT_LE(count(1, K::identify), 18);
+}
+
 TEST_F(ReplacedEngineTest, a_single_strange_answer_makes_nobody_ask) {
   serve_v1(2);
   for (int i = 0; i < 3; ++i) {
@@ -218,6 +230,7 @@ TEST_F(ReplacedEngineTest, client_that_names_the_wrong_dialect_again_and_again_r
     advance(60s);
     EXPECT_EQ(worker(1).dialect, DialectKind::sglang);
     expect_served(1, 1);
+    expect_books_replayed(1);
   }
   EXPECT_EQ(count(1, K::load), 1);
 }

@@ -77,9 +77,9 @@ void Replay::take(const Record& record, Instant at) {
       state_.owner = text_of(json::value(record.body), "owner");
       return;
     case RecordKind::epoch:
-      return epoch(record);
+      return epoch(record, at);
     case RecordKind::superseded:
-      return superseded(record);
+      return superseded(record, at);
     case RecordKind::group:
       return group(record);
     case RecordKind::gateway_stopping:
@@ -220,7 +220,7 @@ void Replay::pair_connected(const Record& record) {
     Worker& worker = state_.workers[spec.url];
     worker.url = spec.url;
     worker.pair = record.pair;
-    if (spec.dialect) worker.dialect = spec.dialect;
+    if (spec.dialect && !worker.seen_as) worker.dialect = spec.dialect;
     take_over_stranger(pair, worker);
   }
 }
