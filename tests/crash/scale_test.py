@@ -22,7 +22,7 @@ LOAD = "/update_weights_from_disk"
 LOAD_MS = 200
 RECOVERY_S = 5  # beyond the engines' own time
 FILES = 256
-REMEMBERED_UPDATES, REMEMBERED_TARGETS = 256, 50_000  # of ended updates: docs/limits.md, kUpdatesRememberedMax and kTargetsRememberedMax
+REMEMBERED_UPDATES, REMEMBERED_TARGETS = 256, 50_000  # docs/limits.md: kUpdatesRememberedMax, kTargetsRememberedMax
 TARGET_KIB = 1.3  # of one of them: 60 MB of 50,000, and some room
 
 

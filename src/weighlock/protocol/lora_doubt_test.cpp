@@ -259,7 +259,8 @@ TEST_F(AdapterDoubt, engine_of_adapters_alone_that_falls_silent_is_fenced_once_a
   reconciles = true;
   connect_lora(2, 2);
   request_lora(1);
-  script(1, K::read_state, failed(OutcomeKind::unknown, "no answer"), 8);
+  script(1, K::read_state, failed(OutcomeKind::unknown, "no answer"), 7);
+  script(1, K::identify, failed(OutcomeKind::unknown, "no answer"));  // asked in between what it is
   advance(60s);
   ASSERT_EQ(fences.size(), 1u);
   EXPECT_EQ(fences[0].worker, url(1));

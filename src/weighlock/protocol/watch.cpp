@@ -96,7 +96,8 @@ bool is_in_update(Context& context, const Worker& worker) {
 
 // Light for one that serves: its label and whether it is paused. The label of most new processes is another one.
 void look(Context& context, Worker& worker) {
-  const bool others = !worker.pair.empty() && is_for_adapters_only(context.state(), worker);
+  const bool others =
+      !worker.pair.empty() && is_for_adapters_only(context.state(), worker) && !must_be_identified(worker);
   Operation reading = others ? Operation{} : next_reading(context, worker);
   Watch& watch = worker.watch;
   watch.whole = watch.whole || !serves(worker) || worker.load_since_read || reading.kind != OperationKind::read_state ||
