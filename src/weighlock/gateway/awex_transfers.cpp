@@ -70,11 +70,11 @@ void AwexTransfers::run(const protocol::RunTransfer& order, WorkerEnded worker_e
   }
   constexpr const char* kTarget = "POST /awex/update_weights";
   const auto ask = [&](const protocol::RunTransfer::Member& member, std::function<void(const awex::Answer&)> ended) {
-    members_[member.call] =
-        calls_.send({member.url, awex::update_request(order.version), nullptr}, limits::kCallHardTimeout,
-                    [this, call = member.call, ended = std::move(ended)](const HttpResult& result) {
-                      if (members_.erase(call) != 0) ended(awex::classify(kTarget, result));
-                    });
+    members_[member.call] = calls_.send(
+        {member.url, awex::update_request(order.version), nullptr}, limits::kCallHardTimeout,
+        [this, call = member.call, version = order.version, ended = std::move(ended)](const HttpResult& result) {
+          if (members_.erase(call) != 0) ended(awex::classify(kTarget, result, version));
+        });
   };
   for (const auto& member : order.trainers)
     ask(member,
@@ -128,12 +128,15 @@ void AwexTransfers::colocated_step(const std::shared_ptr<Colocated>& run) {
   if (stage.trainers) add(run->order.trainers);
   if (stage.workers) add(run->order.workers);
   const std::string target = "POST " + request.target;
+  const auto version = stage.tag ? std::nullopt : std::optional(run->order.version);
   calls_.ask_all(
       std::move(requests),
-      [target](std::size_t, const HttpResult& result) { return !awex::classify(target, result).ok(); },
-      [this, run, calls, target](const AwexCalls::Answers& answers) {
+      [target, version](std::size_t, const HttpResult& result) {
+        return !awex::classify(target, result, version).ok();
+      },
+      [this, run, calls, target, version](const AwexCalls::Answers& answers) {
         for (std::size_t i = 0; i < answers.size(); ++i) {
-          const awex::Answer answer = awex::classify(target, answers[i]);
+          const awex::Answer answer = awex::classify(target, answers[i], version);
           run->failed = run->failed || !answer.ok();
           const auto known = run->ended.find(calls[i]);
           const bool told = known != run->ended.end() && !known->second.ok();

@@ -20,12 +20,20 @@ json::array texts(const std::vector<std::string>& list) {
   return out;
 }
 
+// Workers put the group's name into the path of a URL as it is, and clients differ in what they quote.
+std::string in_a_path(std::string name) {
+  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+  for (char& c : name)
+    if (kPlain.find(c) == std::string_view::npos) c = '_';
+  return name;
+}
+
 // Asks the edge for a group of these; `ask` says for whom.
 void build(Context& context, const std::string& pair, const AwexSpec& awex, GroupAsk ask) {
   State& state = context.state();
   const std::uint64_t id = state.next_id++;
   // New over restarts, too: the boot id is drawn.
-  ask.group.name = fmt::format("{}.e{}-{}", pair, state.boot, id);
+  ask.group.name = fmt::format("{}.e{}-{}", in_a_path(pair), state.boot, id);
   ask.awex = awex;
   ask.place = meeting_place(state, pair, awex, ask.group.workers.front());
   ask.awex.master_addr = ask.place.address;
