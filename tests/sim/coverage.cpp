@@ -13,7 +13,7 @@ constexpr std::string_view kFaultNames[] = {
     "flush_busy",    "old_label",    "foreign_resume", "foreign_pause", "foreign_label", "save_fail",
     "save_late",     "save_never",   "save_reset",     "save_refuse",   "disk_full",     "bad_checkpoint",
     "layout_change", "slow_store",   "digest_fail",    "slow_journal",  "told_twice",    "slow_epochs",
-    "epochs_fail",   "group_fails",  "group_late",     "group_never",   "group_lost"};
+    "epochs_fail",   "group_fails",  "group_late",     "group_never",   "group_lost",    "replaced"};
 static_assert(std::size(kFaultNames) == kFaults);
 
 constexpr std::string_view kStepNames[] = {"surveying",
@@ -34,6 +34,7 @@ constexpr std::string_view kStepNames[] = {"surveying",
                                            "repausing",
                                            "judged",
                                            "barrier",
+                                           "cache_resuming",
                                            "heal_reading",
                                            "heal_pausing",
                                            "heal_labelling",
@@ -76,12 +77,13 @@ bool report(const Coverage& coverage) {
       "{} times\n",
       coverage.runs, coverage.actions, coverage.stopped, coverage.deaths, coverage.tails_lost);
   fmt::print(
-      "{} runs with two gateways: {} takeovers of a pair, one stood still {} times, {} calls of one that had lost the "
-      "pair came behind a barrier\n",
-      coverage.rivals, coverage.taken_over, coverage.stood_still, coverage.stragglers);
-  fmt::print("{} runs with transfer groups: {} collectives, {} ended well\n", coverage.with_groups,
-             coverage.collectives, coverage.collectives_well);
-  all = all && coverage.collectives_well > 0;
+      "{} runs with two gateways: {} takeovers of a pair ({} of LoRA pairs), one stood still {} times, {} calls of one "
+      "that had lost the pair came behind a barrier, {} about adapters behind a change\n",
+      coverage.rivals, coverage.taken_over, coverage.lora_taken_over, coverage.stood_still, coverage.stragglers,
+      coverage.adapter_stragglers);
+  fmt::print("{} runs with transfer groups: {} collectives, {} ended well, {} steps around them\n",
+             coverage.with_groups, coverage.collectives, coverage.collectives_well, coverage.hand_overs);
+  all = all && coverage.collectives_well > 0 && coverage.hand_overs > 0;
   for (std::size_t i = static_cast<std::size_t>(protocol::UpdateState::succeeded); i < kUpdateStates; ++i) {
     line("ended", name(static_cast<protocol::UpdateState>(i)), coverage.ended[i]);
     all = all && coverage.ended[i] > 0;

@@ -38,10 +38,13 @@ struct Coverage {
   std::uint64_t taken_over = 0;               // pairs, from another gateway
   std::uint64_t stood_still = 0;              // gateways
   std::uint64_t stragglers = 0;               // calls of a former owner, too late to be noticed
+  std::uint64_t lora_taken_over = 0;          // of `taken_over`
+  std::uint64_t adapter_stragglers = 0;       // likewise, about adapters
   std::uint64_t died_in[kWorkerStates] = {};  // processes of workers, by what the machine thought of them
   std::uint64_t with_groups = 0;              // runs
   std::uint64_t collectives = 0;
   std::uint64_t collectives_well = 0;
+  std::uint64_t hand_overs = 0;  // steps around the collectives of colocated pairs
   // pairs.hpp
   std::uint64_t answers[kAnswerRows][kOutcomes] = {};
   std::uint64_t events[kEventRows][kEvents] = {};

@@ -35,6 +35,8 @@ void add(std::string& out, const protocol::Worker& w) {
                  w.start_path);
   fmt::format_to(std::back_inserter(out), " {} {}{}{}{} locked {}", w.dialect ? name(*w.dialect) : "?", w.paused_by_us,
                  w.pause_since_read, w.paused_by_other, w.touched, w.locked_by);
+  out += fmt::format(" seen as {}", w.seen_as ? name(*w.seen_as) : "?");
+  out += fmt::format(" memory {}", static_cast<int>(w.memory));
   out += fmt::format(" joins {} '{}'", w.joins.failures, w.joins.doubtful_load);
   for (const std::string& label : w.labels) out += fmt::format(" label '{}'", label);
   for (const EarlierCall& call : w.earlier) out += fmt::format(" earlier {}", text(call));

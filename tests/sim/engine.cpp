@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/answers.hpp"
+#include "sim/violation.hpp"
 
 namespace weighlock::sim {
 bool only_reads(OperationKind kind) {
@@ -11,12 +12,13 @@ bool only_reads(OperationKind kind) {
          kind == OperationKind::barrier || kind == OperationKind::list_adapters;
 }
 
-Engine::Engine(std::string url, DialectKind kind, std::size_t places, const DialectTraits& traits, Random& random,
-               Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken)
+Engine::Engine(std::string url, DialectKind kind, std::size_t places, const protocol::Dialects& dialects,
+               Random& random, Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace, Answer answer,
+               Broken broken)
     : url_(std::move(url)),
       kind_(kind),
       places_(places),
-      traits_(traits),
+      dialects_(dialects),
       random_(random),
       faults_(faults),
       scheduler_(scheduler),
@@ -38,14 +40,20 @@ void Engine::boot() {
   frozen_until_ = Instant{};
 }
 
+bool Engine::has_no_route(const Request& request) const {
+  const bool is_shared = request.operation.kind == OperationKind::set_label || request.operation.transfer.has_value();
+  return request.dialect && *request.dialect != kind_ && !is_shared;
+}
+
 bool Engine::queued(OperationKind kind) const {
   if (kind_ == DialectKind::vllm) return true;
   return kind != OperationKind::read_state && kind != OperationKind::identify && kind != OperationKind::pause &&
          kind != OperationKind::resume && kind != OperationKind::list_adapters;
 }
 
-bool Engine::has_queued(OperationKind kind) const {
-  return std::any_of(queue_.begin(), queue_.end(), [&](const Request& r) { return r.operation.kind == kind; });
+bool Engine::has_queued(OperationKind kind, const std::function<bool(protocol::CallId sent_as)>& counts) const {
+  return std::any_of(queue_.begin(), queue_.end(),
+                     [&](const Request& r) { return r.operation.kind == kind && counts(r.sent_as); });
 }
 
 bool Engine::idle() const {
@@ -84,7 +92,7 @@ void Engine::deliver(Request request) {
     return;
   }
   if (faults_.strikes(Fault::freeze)) freeze_for(random_.between(1'000, 90'000));
-  if (queued(request.operation.kind) || in_transfer_) {
+  if ((queued(request.operation.kind) && !has_no_route(request)) || in_transfer_) {
     queue_.push_back(std::move(request));
     pump();
     return;
@@ -99,12 +107,13 @@ void Engine::pump() {
   if (busy_ || queue_.empty()) return;
   busy_ = true;
   const Instant start = std::max(scheduler_.now(), frozen_until_);
-  if (queue_.front().operation.transfer) {
+  if (queue_.front().operation.transfer && queue_.front().operation.memory.empty()) {
     scheduler_.at(start + Milliseconds{random_.between(1, 20)}, [this, life = truth_.life] { begin_transfer(life); });
     return;
   }
-  scheduler_.at(start + Milliseconds{duration(queue_.front().operation.kind)},
-                [this, life = truth_.life] { finish(life); });
+  const bool is_memory = !queue_.front().operation.memory.empty();  // no load, but in our books
+  const OperationKind kind = is_memory ? OperationKind::flush : queue_.front().operation.kind;
+  scheduler_.at(start + Milliseconds{duration(kind)}, [this, life = truth_.life] { finish(life); });
 }
 
 void Engine::finish(int life) {
@@ -147,8 +156,10 @@ void Engine::die(const char* why) {
   for (const Request& request : lost) broken_(request.call);
   const bool stays_away = faults_.strikes(Fault::never_back);
   scheduler_.after(stays_away ? 3'000'000 : random_.between(200, 40'000), [this] {
+    if (faults_.strikes(Fault::replaced))
+      kind_ = kind_ == DialectKind::sglang ? DialectKind::vllm : DialectKind::sglang;
     boot();
-    trace_.line("engine {} starts anew as {}", url_, truth_.incarnation);
+    trace_.line("engine {} starts anew as {}, {}", url_, truth_.incarnation, name(kind_));
   });
 }
 
@@ -193,6 +204,12 @@ StateReading Engine::reading() {
 }
 
 Outcome Engine::perform(const Request& request) {
+  if (has_no_route(request)) {
+    Outcome unheard = failed(OutcomeKind::untouched, "404");
+    unheard.code = ErrorCode::not_supported;
+    return unheard;
+  }
+  if (!request.operation.memory.empty()) return resume_memory(request.operation.memory);
   Outcome outcome = perform(request.operation);
   const bool is_pause = request.operation.kind == OperationKind::pause;
   if (is_pause && request.arrived <= forgotten_until_) truth_.foreign_paused = truth_.paused;
@@ -270,7 +287,7 @@ Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
   handled = true;
   if (faults_.strikes(Fault::lie)) {  // ok, and nothing or half of it was done
     if (random_.chance(400)) set_weights(truth_.content, true);
-    if (traits_.load_sets_label && !operation.label.empty()) set_label(operation.label);
+    if (traits().load_sets_label && !operation.label.empty()) set_label(operation.label);
     truth_.undetected = operation.evidence == Evidence::acknowledged;  // nobody asks further
     return ok();
   }
@@ -305,6 +322,7 @@ Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
 }
 
 Outcome Engine::load(const Operation& operation) {
+  if (!truth_.released.empty()) throw Violation{5, fmt::format("{} is loaded, and its memory is released", url_)};
   const Directory* directory = store_.find(operation.directory);
   const bool there = directory != nullptr && !directory->discarded && directory->content >= 0;
   if (!there) {
@@ -322,14 +340,14 @@ Outcome Engine::load(const Operation& operation) {
   Outcome wrong = load_goes_wrong(operation, handled);
   if (handled) return wrong;
   truth_.poisoned = false;
-  if (traits_.load_flushes && operation.pause_mode != PauseMode::keep) {
+  if (traits().load_flushes && operation.pause_mode != PauseMode::keep) {
     truth_.cached = -1;
     truth_.stale = false;
   }
   set_weights(directory->content, false);
   if (faults_.strikes(Fault::new_but_failed))
     return failed(OutcomeKind::touched, "updated, but the cache was not flushed");
-  if (traits_.load_sets_label && !operation.label.empty()) set_label(operation.label);
+  if (traits().load_sets_label && !operation.label.empty()) set_label(operation.label);
   return ok();
 }
 
@@ -351,7 +369,7 @@ Outcome Engine::verify(const Operation& operation) {
   Outcome outcome = ok();
   outcome.reading = reading();
   const Directory* expected = store_.find(operation.directory);
-  Evidence level = std::min(std::min(operation.evidence, traits_.evidence_best), Evidence::checksum);
+  Evidence level = std::min(std::min(operation.evidence, traits().evidence_best), Evidence::checksum);
   if (level > Evidence::label && (expected == nullptr || expected->blind)) level = Evidence::label;
   if (level == Evidence::spot && expected->vacuous) {
     level = Evidence::label;

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,7 +19,7 @@
 #include "sim/store.hpp"
 #include "sim/trace.hpp"
 #include "weighlock/core/operation.hpp"
-#include "weighlock/protocol/types.hpp"
+#include "weighlock/protocol/machine.hpp"
 
 namespace weighlock::sim {
 
@@ -51,6 +52,7 @@ struct EngineTruth {
   std::set<std::string> dropped;          // names that it dropped by itself and that were not loaded since
   std::int64_t cached = kStartContent;    // whose prefixes are cached; -1: none
   bool stale = false;                     // it ran with caches of other weights
+  std::set<std::string> released;         // tags of its memory that trainers on its devices have
 };
 
 bool only_reads(OperationKind kind);
@@ -62,6 +64,7 @@ class Engine {
     Operation operation;
     protocol::CallId sent_as = 0;  // a copy has no call of its own
     Instant arrived = {};
+    std::optional<DialectKind> dialect = std::nullopt;  // by whose routes it is asked; none: by some that both have
   };
   // How an answer leaves the engine; `broken` tells that the process ended with the request in it.
   using Answer = std::function<void(protocol::CallId call, Outcome outcome)>;
@@ -69,7 +72,7 @@ class Engine {
   using Done = std::function<void(const Engine& engine, const Request& request)>;
 
   // `places`: so many adapters stay loaded, and a load beyond drops the one that was loaded first; 0: all.
-  Engine(std::string url, DialectKind kind, std::size_t places, const DialectTraits& traits, Random& random,
+  Engine(std::string url, DialectKind kind, std::size_t places, const protocol::Dialects& dialects, Random& random,
          Faults& faults, Scheduler& scheduler, Store& store, const Trace& trace, Answer answer, Broken broken);
 
   // What came of a part in a collective.
@@ -87,6 +90,9 @@ class Engine {
   void end_transfer(protocol::CallId call, Received received, std::int64_t content, const std::string& error,
                     bool blames_a_peer = false);
   bool in_transfer() const { return in_transfer_; }
+  // Somebody hands its memory to a trainer. And: gives it back, without us.
+  void release_memory() { truth_.released = {"weights", "kv_cache"}; }
+  void take_memory_back() { truth_.released.clear(); }
   void when_done(Done done) { done_ = std::move(done); }
   // Somebody else's hand.
   void foreign_pause();
@@ -102,7 +108,7 @@ class Engine {
   // Nothing that changes it waits or runs in it.
   bool idle() const;
   // A load, or what may become one, is in the queue.
-  bool has_queued(OperationKind kind) const;
+  bool has_queued(OperationKind kind, const std::function<bool(protocol::CallId sent_as)>& counts) const;
   bool has(protocol::CallId call) const;
   bool has_queued_adapter(const std::string& directory) const;
 
@@ -112,11 +118,15 @@ class Engine {
   std::size_t places() const { return places_; }
 
  private:
+  const DialectTraits& traits() const { return dialects_.of(kind_); }
+  // Asked by routes that only the other engine has: its HTTP process says so.
+  bool has_no_route(const Request& request) const;
   bool queued(OperationKind kind) const;
   std::int64_t duration(OperationKind kind);
   void pump();
   void finish(int life);
   void begin_transfer(int life);
+  Outcome resume_memory(const std::string& tag);
   void boot();
   void run_or_die();
   void set_weights(std::int64_t content, bool torn);
@@ -140,7 +150,7 @@ class Engine {
   std::string url_;
   DialectKind kind_;
   std::size_t places_;
-  const DialectTraits& traits_;
+  const protocol::Dialects& dialects_;
   Random& random_;
   Faults& faults_;
   Scheduler& scheduler_;

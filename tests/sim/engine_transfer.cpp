@@ -23,6 +23,20 @@ void Engine::begin_transfer(int life) {
   enter_(*this, call);
 }
 
+// Without what was in it. What isn't released can't be resumed: its scheduler dies of that.
+Outcome Engine::resume_memory(const std::string& tag) {
+  trace_.line("engine {} resumes its {}", url_, tag);
+  if (faults_.strikes(Fault::deny)) return failed(OutcomeKind::untouched, "401");
+  if (faults_.strikes(Fault::reject)) return failed(OutcomeKind::touched, "out of memory");
+  if (truth_.released.erase(tag) == 0) {
+    die("resumed what was not released");
+    return failed(OutcomeKind::unknown, "");
+  }
+  if (tag == "weights") set_weights(truth_.content, true);
+  if (faults_.strikes(Fault::new_but_failed)) return failed(OutcomeKind::touched, "resumed, but the answer was lost");
+  return ok();
+}
+
 // `error`: "" when its own operations ended well.
 void Engine::end_transfer(protocol::CallId call, Received received, std::int64_t content, const std::string& error,
                           bool blames_a_peer) {

@@ -93,7 +93,7 @@ void Epochs::look(std::size_t gateway, const protocol::LookEpoch& effect, Answer
     Result<Epoch> seen = Epoch{};
     if (std::optional<Error> error = fails(effect.pair, false)) {
       seen = *error;
-      trouble_[gateway] = scheduler_.now();
+      trouble_[gateway] = std::max(trouble_[gateway], scheduler_.now());  // a look at another pair may be slow still
     } else if (const Files& files = files_[effect.pair]; !files.by_number.empty()) {
       seen = files.by_number.rbegin()->second;
     }

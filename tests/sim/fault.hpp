@@ -62,6 +62,8 @@ enum class Fault : std::uint8_t {
   group_late,
   group_never,  // a bring-up is answered by its time-out only
   group_lost,   // a trainer has a new process, which is in no group
+  // engines, where every policy is for both dialects
+  replaced,  // the process that comes back is the other engine's
   count_,
 };
 inline constexpr std::size_t kFaults = static_cast<std::size_t>(Fault::count_);

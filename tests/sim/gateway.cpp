@@ -155,6 +155,11 @@ void Gateway::on_group_durable(const std::vector<Record>& group, const std::func
   }
   appending_ = false;
   invariants_.on_durable(group);
+  for (const Record& record : group) {
+    const json::value* change = record.body.if_contains("change");
+    const bool released = change != nullptr && change->is_string() && change->get_string() == "release";
+    if (record.kind == RecordKind::worker_changed && released) network_.find(record.worker)->take_memory_back();
+  }
   if (lives_left_ > 0 || life_ > 0) {
     journal_.insert(journal_.end(), group.begin(), group.end());
     group_ends_.push_back(journal_.size());
@@ -213,7 +218,7 @@ void Gateway::tell(const protocol::Effect& effect) const {
   } else if (const auto* drop = std::get_if<protocol::DropGroup>(&effect)) {
     trace_.line("<- drop group {}", drop->name);
   } else if (const auto* run = std::get_if<protocol::RunTransfer>(&effect)) {
-    trace_.line("<- transfer v{} by group {}", run->version, run->name);
+    trace_.line("<- transfer v{} by group {}: {}", run->version, run->name, name(run->step));
   } else {
     trace_.line("<- effect {}", effect.index());
   }
@@ -302,7 +307,10 @@ void Gateway::perform_groups(const protocol::Effect& effect, Mishap mishap) {
 
 void Gateway::run_transfer(const protocol::RunTransfer& run, Mishap mishap, bool dies) {
   const auto asks = [this, dies] { return !dies || death_dice_.chance(500); };
-  transfers_.run(run, driver_->state().updates.at(run.update).version, mishap, asks);
+  if (run.step == protocol::HandOverStep::transfer)
+    transfers_.run(run, driver_->state().updates.at(run.update).version, mishap, asks);
+  else
+    transfers_.hand_over(run, mishap, asks);
   for (const auto& member : run.workers) {
     const auto part = parts_.extract(member.call);
     if (asks()) network_.start(part.mapped().first, part.mapped().second);

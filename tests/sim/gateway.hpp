@@ -57,6 +57,9 @@ class Gateway final : public protocol::Ports {
   // Somebody else took the pair, or lost it to this one.
   void pair_taken(const std::string& pair) { invariants_.pair_taken(pair); }
   void disturbed(const std::string& url) { invariants_.disturbed(url); }
+  void adapter_disturbed(const std::string& url, const std::string& adapter) {
+    invariants_.adapter_disturbed(url, adapter);
+  }
   void check_planned_end() const { invariants_.check_planned_end(); }
   bool stopped() const { return invariants_.stopped(); }
   bool plan_reached() const { return plan_reached_; }

@@ -53,6 +53,8 @@ bool Invariants::is_baseline(const Book& book, std::int64_t content) const {
 // Whatever it holds now is what its new owner found.
 void Invariants::pair_taken(const std::string& pair) {
   for (auto& [url, book] : books_) {
+    const bool was_of_it = book.pair.empty() && w_.scenario.pairs[w_.scenario.pair_of(url)].name == pair;
+    if (was_of_it) book.paused_by_us = false;  // let go of, and anybody's since
     if (book.pair != pair) continue;
     book.loaded_by_us = book.paused_by_us = book.excused = false;
     book.baseline = truth(url).content;
@@ -60,6 +62,8 @@ void Invariants::pair_taken(const std::string& pair) {
   for (const auto& [path, directory] : w_.store.directories()) {
     if (directory.sealed) sealed_.insert(path);
   }
+  if (const auto& lora = w_.scenario.pairs[w_.scenario.pair_of(pair)].lora)
+    std::erase_if(disturbed_adapters_, [&](const auto& one) { return one.second.starts_with(lora->name + "-v"); });
 }
 
 void Invariants::stood_still(Milliseconds time) {
@@ -169,7 +173,10 @@ void Invariants::look_at_registry() {
   for (const auto& [url, worker] : state().workers) {
     Book& book = books_[url];
     // One that only LoRA pairs use any more begins anew.
-    if (!book.pair.empty() && worker.pair.empty()) book.known = book.loaded_by_us = book.paused_by_us = false;
+    if (!book.pair.empty() && worker.pair.empty()) {
+      book.known = book.loaded_by_us = false;
+      book.paused_by_us = book.paused_by_us && w_.scenario.has_rivals();  // else whoever is paused at rest counts
+    }
     // So does one that was let go of and listed again in one go: nobody has read it since.
     const bool is_unread = worker.incarnation.empty() && worker.start_label.empty() && worker.start_path.empty();
     if (book.loaded_by_us && is_unread) book.known = book.loaded_by_us = false;
@@ -216,6 +223,8 @@ void Invariants::check_ready(const protocol::Worker& worker) {
                                      name(earlier.operation.kind), earlier.call)};
     }
   }
+  if (comparable(worker) && !truth(worker.url).released.empty())
+    throw Violation{1, fmt::format("{} is ready without its memory", worker.url)};
   const auto owner = state().pairs.find(worker.pair);
   const bool caller = owner != state().pairs.end() && owner->second.spec.policy.pause == protocol::PauseOwner::caller;
   if (book.paused_by_us && !caller && comparable(worker) && truth(worker.url).paused &&
@@ -289,7 +298,7 @@ void Invariants::check_pair(const std::string& name, const protocol::Pair& pair)
   const bool changed = pair.committed && (!book.pointer || !book.pointer->same_version(*pair.committed) ||
                                           book.pointer->directory != pair.committed->directory);
   // Removed and connected again in one go: another pair of that name.
-  if (book.pointer && !pair.committed && pair.stored.empty() && pair.history.empty()) book = PairBook();
+  if (book.pointer && !pair.committed && !pair.highest && pair.stored.empty()) book = PairBook();
   if (book.pointer && !pair.committed) throw Violation{4, name + " has lost its committed version"};
   if (changed) {
     if (book.commits.empty() || !book.commits.back().same_version(*pair.committed)) {

@@ -58,6 +58,7 @@ class Invariants {
   void pair_taken(const std::string& pair);
   // By a call of a gateway that had lost its pair, on its way since before: beyond what is promised.
   void disturbed(const std::string& url);
+  void adapter_disturbed(const std::string& url, const std::string& adapter);
   // A rank told that its save is over.
   void save_ended(const protocol::SaveEnded& event) { on_save_ended(event); }
   // The process was stopped for so long: no deadline of an update ran.
@@ -136,11 +137,14 @@ class Invariants {
   void check_discard(const protocol::Discard& discard);
 
   // invariants_transfer.cpp
+  struct GroupBook;
   void note_group_record(const protocol::Record& record);
   void check_build(const protocol::BuildGroup& build);
   void check_drop(const protocol::DropGroup& drop);
   void on_group_built(const protocol::GroupBuilt& event);
   void check_transfer(const protocol::RunTransfer& run);
+  void check_members(const protocol::RunTransfer& run, GroupBook& group) const;
+  void check_hand_over(const protocol::RunTransfer& run, const GroupBook& group);
   bool ended_well(const protocol::UpdateId& update) const;
   void note_part_ended(protocol::CallId call, bool ok);
   void check_transferred(const protocol::Update& update) const;
@@ -158,6 +162,9 @@ class Invariants {
   void check_served(const protocol::Pair& pair, const std::string& url, const protocol::WorkerAdapters& known) const;
   // What was asked about the name in this process has no known end, or was refused: it may be taken for anything.
   void doubt_adapter(const protocol::Call& call);
+  bool is_disturbed(const std::string& url, const std::string& adapter) const;
+  // Ours, and this gateway knows it: what the engines serve of it is what it says.
+  bool has_adapters_of(const protocol::Pair& pair) const;
   bool is_doubtful(const std::string& url, const std::string& adapter) const;
   static bool is_certain(const protocol::Pair& pair, const std::string& url, const std::string& adapter);
   // The committed versions that should stay loaded, newest first.
@@ -203,6 +210,8 @@ class Invariants {
   std::map<std::string, Book> books_;
   std::map<protocol::CallId, protocol::Call> adapter_calls_;                   // open
   std::map<std::pair<std::string, std::string>, std::string> adapter_doubts_;  // (worker, adapter) -> incarnation
+  // (worker, adapter): a former owner of the pair changed it behind our back, and we have not loaded it since.
+  std::set<std::pair<std::string, std::string>> disturbed_adapters_;
   struct Sealed {
     std::string directory;
     protocol::UpdateId update;
@@ -239,14 +248,19 @@ class Invariants {
   };
   struct TransferBook {
     std::set<protocol::CallId> open, failed;
+    bool has_begun = false;  // the collective itself
+    bool counted = false;    // as one that ended well
   };
   std::map<std::string, GroupBook> groups_;  // of the present process, until they are dropped
   std::set<std::string> group_names_, group_intents_;
+  std::set<std::string> present_groups_;              // names that the present process gave
+  std::map<std::string, std::string> last_group_of_;  // trainer -> the group that it was asked last to join
   std::map<std::uint64_t, std::string> group_asks_;
   std::map<protocol::UpdateId, TransferBook> transfers_;
   std::map<protocol::CallId, protocol::UpdateId> transfer_of_;
   std::set<protocol::UpdateId> transfer_intents_;
-  std::map<protocol::UpdateId, std::int64_t> commit_contents_;  // of `commits_of_`
+  std::map<std::string, std::set<protocol::HandOverStep>> memory_asked_;  // by worker, since it was released
+  std::map<protocol::UpdateId, std::int64_t> commit_contents_;            // of `commits_of_`
   bool stopped_ = false;
   bool gateway_died_ = false;
 };

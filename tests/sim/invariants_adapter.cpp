@@ -25,6 +25,21 @@ bool Invariants::adapters_excused(const std::string& url) const {
   return book != books_.end() && book->second.adapters_excused;
 }
 
+void Invariants::adapter_disturbed(const std::string& url, const std::string& adapter) {
+  disturbed_adapters_.emplace(url, adapter);
+}
+
+bool Invariants::is_disturbed(const std::string& url, const std::string& adapter) const {
+  return disturbed_adapters_.count({url, adapter}) > 0;
+}
+
+// Who lost it says nothing any more that anybody must believe, and who takes it, or comes back to it, says nothing
+// before its epoch is in its hands.
+bool Invariants::has_adapters_of(const Pair& pair) const {
+  if (!w_.scenario.has_rivals()) return true;
+  return w_.owns(pair.spec.name) && pair.ownership.epoch > 0 && !pair.ownership.superseded_by;
+}
+
 bool Invariants::is_lora(const Update& update) const {
   return w_.scenario.pairs[w_.scenario.pair_of(update.pair)].lora.has_value();
 }
@@ -33,8 +48,10 @@ bool Invariants::is_lora(const Update& update) const {
 void Invariants::check_fence(const protocol::Fence& fence) const {
   if (lora_of(fence.pair) == nullptr) return;
   const auto worker = state().workers.find(fence.worker);
-  const bool silent = worker != state().workers.end() && worker->second.pair.empty() &&
-                      fence.cause.code == protocol::CauseCode::unreachable;
+  const bool model_is_ours =
+      worker != state().workers.end() && !worker->second.pair.empty() && w_.owns(worker->second.pair);
+  const bool silent =
+      worker != state().workers.end() && !model_is_ours && fence.cause.code == protocol::CauseCode::unreachable;
   if (!silent) throw Violation{15, fmt::format("{} is fenced for an adapter", fence.worker)};
 }
 
@@ -52,12 +69,15 @@ void Invariants::check_adapter_call(const protocol::Call& call) {
   }
   if (kind == OperationKind::unload_adapter) check_unload(call, active);
   if (kind == OperationKind::load_adapter) {
-    if (!active) throw Violation{0, fmt::format("{} is loaded outside of any update", call.operation.adapter)};
+    // Decided, and given up in the same group: that is told next.
+    if (!active && state().adapter_calls.count(call.call) > 0)
+      throw Violation{0, fmt::format("{} is loaded outside of any update", call.operation.adapter)};
     if (sealed_.count(call.operation.directory) == 0)
       throw Violation{12, fmt::format("{} is told '{}' before it is sealed", call.worker, call.operation.directory)};
     if (discarded_.count(call.operation.directory) > 0)
       throw Violation{12, fmt::format("{} is told '{}', which was discarded", call.worker, call.operation.directory)};
-    if (call.operation.directory == update->second.version.directory) {
+    disturbed_adapters_.erase({call.worker, call.operation.adapter});
+    if (active && call.operation.directory == update->second.version.directory) {
       check_canary(call, update->second);
       loads_.emplace(call.update, call.worker);
     }
@@ -74,7 +94,7 @@ void Invariants::check_unload(const protocol::Call& call, bool active) {
   const bool is_told = !skipped_checks.unloads && real.alive && served != real.adapters.end();
   if (!is_told || adapters_excused(call.worker)) return;
   for (const auto& [pair_name, pair] : state().pairs) {
-    if (!pair.spec.lora || !name.starts_with(pair.spec.lora->name + "-v")) continue;
+    if (!pair.spec.lora || !name.starts_with(pair.spec.lora->name + "-v") || !has_adapters_of(pair)) continue;
     for (const protocol::VersionRef& version : window_of(pair)) {
       const bool in_use = protocol::adapter_name(*pair.spec.lora, version.version) == name &&
                           served->second.content == content_of(version.directory);
@@ -146,11 +166,12 @@ bool Invariants::on_adapter_call_ended(const protocol::CallEnded& event) {
 
 // What the machine says that a worker serves, it serves.
 void Invariants::check_adapters(const Pair& pair) {
+  if (!has_adapters_of(pair)) return;
   for (const auto& [url, known] : pair.adapters) {
     const EngineTruth& real = truth(url);
     if (!real.alive || real.incarnation != known.incarnation || adapters_excused(url)) continue;
     for (const auto& [name, adapter] : known.names) {
-      if (!adapter.certain || in_hand(url, name) || real.dropped.count(name) > 0) continue;
+      if (!adapter.certain || in_hand(url, name) || is_disturbed(url, name) || real.dropped.count(name) > 0) continue;
       const auto served = real.adapters.find(name);
       if (served == real.adapters.end() || served->second.content != content_of(adapter.directory))
         throw Violation{13, fmt::format("{} is said to serve {} from '{}' ({}), and serves {}", url, name,
@@ -165,7 +186,7 @@ void Invariants::check_served(const Pair& pair, const std::string& url, const Wo
   if (!known.version || known.cause) return;
   const EngineTruth& real = truth(url);
   const std::string name = protocol::adapter_name(*pair.spec.lora, known.version->version);
-  if (in_hand(url, name) || real.dropped.count(name) > 0) return;
+  if (in_hand(url, name) || is_disturbed(url, name) || real.dropped.count(name) > 0) return;
   const auto served = real.adapters.find(name);
   if (served == real.adapters.end() || served->second.content != content_of(known.version->directory))
     throw Violation{2, fmt::format("{} is said to serve version {} of {}, and does not", url, known.version->version,
@@ -187,8 +208,12 @@ void Invariants::check_adapter_verdict(const Update& update, const std::string& 
   const EngineTruth& real = truth(url);
   if (!real.alive || real.incarnation != target.incarnation || adapters_excused(url)) return;
   const Pair* pair = lora_of(update.pair);
-  if (pair == nullptr) return;
-  const auto served = real.adapters.find(protocol::adapter_name(*pair->spec.lora, update.version.version));
+  if (pair == nullptr || !has_adapters_of(*pair)) return;
+  const std::string adapter = protocol::adapter_name(*pair->spec.lora, update.version.version);
+  // By a load of another pair, whose gateway has no lock of this one.
+  const bool dropped = w_.scenario.has_rivals() && real.dropped.count(adapter) > 0;
+  if (dropped || is_disturbed(url, adapter)) return;
+  const auto served = real.adapters.find(adapter);
   if (served == real.adapters.end() || served->second.content != content_of(update.version.directory))
     throw Violation{3, fmt::format("{} counts as verified, and does not serve v{}", url, update.version.version)};
 }
@@ -252,7 +277,11 @@ std::string Invariants::unsettled_adapters(const Pair& pair) const {
     const auto worker = state().workers.find(url);
     const auto book = books_.find(url);
     const EngineTruth& real = truth(url);
-    const bool serves = worker != state().workers.end() && worker->second.state == protocol::WorkerState::ready &&
+    // A model that is known to be another gateway's keeps its adapters from nobody.
+    const auto model = worker == state().workers.end() ? state().pairs.end() : state().pairs.find(worker->second.pair);
+    const bool is_lost = model != state().pairs.end() && model->second.ownership.superseded_by;
+    const bool serves = worker != state().workers.end() &&
+                        (worker->second.state == protocol::WorkerState::ready || is_lost) &&
                         worker->second.earlier.empty() && worker->second.dialect && real.alive && !real.paused;
     const bool few = w_.network.find(url)->places() > 0;
     if (!serves || few || adapters_excused(url) || (book != books_.end() && !book->second.unresolved.empty())) continue;
@@ -260,6 +289,7 @@ std::string Invariants::unsettled_adapters(const Pair& pair) const {
       const std::string adapter = protocol::adapter_name(*pair.spec.lora, version.version);
       const auto served = real.adapters.find(adapter);
       if (served != real.adapters.end() && served->second.content == content_of(version.directory)) continue;
+      if (is_disturbed(url, adapter)) continue;
       if (discarded_.count(version.directory) > 0) continue;  // the pair kept fewer when it went
       const bool told = known.lacking.count(adapter) > 0 && (known.cause || !known.missing.empty());
       if (!told)

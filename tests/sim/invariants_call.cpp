@@ -147,7 +147,7 @@ void Invariants::check_canary(const protocol::Call& call, const protocol::Update
   if (update.state != protocol::UpdateState::loading && update.state != protocol::UpdateState::verifying) return;
   const auto own = update.targets.find(call.worker);
   if (update.policy.canary <= 0 || own == update.targets.end() || own->second.role == protocol::Role::extra) return;
-  std::vector<std::string>& first = canaries_[{update.id, w_.network.find(call.worker)->kind()}];
+  std::vector<std::string>& first = canaries_[{update.id, call.dialect.value_or(w_.network.find(call.worker)->kind())}];
   if (std::find(first.begin(), first.end(), call.worker) != first.end()) return;
   if (first.size() < static_cast<std::size_t>(update.policy.canary)) {
     first.push_back(call.worker);
@@ -223,7 +223,7 @@ void Invariants::check_resume(const protocol::Call& call, const Book& book) {
   if (!comparable(worker)) return;
   const EngineTruth& real = truth(call.worker);
   if (real.torn || real.poisoned) throw Violation{8, fmt::format("{} is torn in truth and resumed", call.worker)};
-  if (w_.network.load_pending(call.worker))
+  if (w_.network.load_pending(call.worker, gateway_of(call.call)))
     throw Violation{8, fmt::format("{} is resumed with a load in its queue", call.worker)};
   const bool committed = real.content == kStartContent || is_baseline(book, real.content) ||
                          pairs_[worker.pair].contents.count(real.content) > 0 || is_of_rival(real.content);
@@ -369,6 +369,7 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         books_[record.worker].let_go = true;
         books_[record.worker].paused_by_us = false;
         books_[record.worker].unresolved.clear();
+        books_[record.worker].in_flight.clear();  // given up, and nothing was sent to it since
         break;
       }
       case RecordKind::group:

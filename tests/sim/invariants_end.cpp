@@ -114,6 +114,7 @@ std::string Invariants::unsettled_join(const protocol::Worker& worker) const {
   const auto pair = state().pairs.find(worker.pair);
   const bool out = worker.state == WorkerState::joining || worker.state == WorkerState::quarantined;
   if (!out || stopped_ || pair == state().pairs.end() || !pair->second.committed || pair->second.distrusted) return "";
+  if (worker.memory != protocol::EngineMemory::whole) return "";  // a load would end it
   if (pair->second.spec.policy.pair_lease == Milliseconds{0} || !truth(worker.url).alive) return "";
   const auto book = books_.find(worker.url);
   const protocol::VersionRef& goal = *pair->second.committed;
@@ -145,6 +146,9 @@ std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
   const EngineTruth& real = truth(worker.url);
   const auto book = books_.find(worker.url);
   if (book != books_.end() && book->second.let_go) return "";
+  // Here only LoRA pairs use it, and whoever has its model, or had it, holds it: that one's list tells who comes next.
+  if (worker.pair.empty() && w_.scenario.has_rivals() && !(book != books_.end() && book->second.paused_by_us))
+    return "";
   // It ended before it could look after what it had taken over, or while it took it: its file, which takes its
   // predecessor's list along, tells whoever comes next.
   const auto pair = state().pairs.find(worker.pair);

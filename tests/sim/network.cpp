@@ -25,8 +25,8 @@ Network::Network(const Scenario& scenario, Random& random, Faults& faults, Fault
     by_url_[spec.url] = engines_.size();
     faults_.push_back(scenario.is_calm(spec.url) ? &no_faults : &faults);
     engines_.emplace_back(
-        spec.url, spec.kind, spec.adapter_places, scenario.dialects.of(spec.kind), random, *faults_.back(), scheduler,
-        store, trace, [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
+        spec.url, spec.kind, spec.adapter_places, scenario.dialects, random, *faults_.back(), scheduler, store, trace,
+        [this](CallId call, Outcome outcome) { answered(call, std::move(outcome)); },
         [this](CallId call) { broken(call); });
   }
   last_answered_.resize(engines_.size());
@@ -63,6 +63,7 @@ void Network::start(const protocol::Call& call, Mishap mishap) {
   flight.life = engines_[flight.engine].truth().life;
   flight.number = next_number_++;
   flight.operation = call.operation;
+  flight.dialect = call.dialect;
   if (call.operation.kind == OperationKind::barrier) flight.rounds = 2;
   const std::size_t engine = flight.engine;
   Faults& faults = may_suffer(call.operation) ? all_faults_ : *faults_[engine];
@@ -120,7 +121,7 @@ void Network::arrive(CallId call) {
     return;
   }
   if (random_.chance(500) && flight.faults->strikes(Fault::lose_answer)) reset(call, random_.between(1, 2'000));
-  engine.deliver(Engine::Request{call, flight.operation, call});
+  engine.deliver(Engine::Request{call, flight.operation, call, {}, flight.dialect});
 }
 
 // A second copy of what was just done, behind it: before anything that its caller sends next. Its answer goes nowhere.
@@ -129,7 +130,8 @@ void Network::deliver_again(const Flight& flight, const Outcome& outcome) {
   const OperationKind kind = flight.operation.kind;
   const bool loads = kind == OperationKind::load || kind == OperationKind::load_empty;
   if (loads || !outcome.ok() || !engine.truth().alive || !engine.takes_turns(kind)) return;
-  if (flight.faults->strikes(Fault::duplicate)) engine.deliver(Engine::Request{0, flight.operation, flight.call});
+  if (flight.faults->strikes(Fault::duplicate))
+    engine.deliver(Engine::Request{0, flight.operation, flight.call, {}, flight.dialect});
 }
 
 void Network::answered(CallId call, Outcome outcome) {
@@ -229,9 +231,10 @@ bool Network::adapter_pending(const std::string& url, const std::string& directo
   return engines_[by_url_.at(url)].has_queued_adapter(directory);
 }
 
-bool Network::load_pending(const std::string& url) const {
-  const std::size_t engine = by_url_.at(url);
-  return engines_[engine].has_queued(OperationKind::load) || engines_[engine].has_queued(OperationKind::load_empty);
+bool Network::load_pending(const std::string& url, std::size_t gateway) const {
+  const Engine& engine = engines_[by_url_.at(url)];
+  const auto ours = [&](CallId sent_as) { return gateway_of(sent_as) == gateway; };
+  return engine.has_queued(OperationKind::load, ours) || engine.has_queued(OperationKind::load_empty, ours);
 }
 
 }  // namespace weighlock::sim

@@ -52,7 +52,7 @@ class Network {
   // A load of this adapter has arrived and has not ended.
   bool adapter_pending(const std::string& url, const std::string& directory) const;
   // A load that is on its way to this engine or in it, and may still change its weights.
-  bool load_pending(const std::string& url) const;
+  bool load_pending(const std::string& url, std::size_t gateway) const;  // of its own: one of a former owner is late
 
   // Its process is there, on a route, and not in a collective.
   bool reachable(const std::string& url) const;
@@ -68,6 +68,7 @@ class Network {
     int life = 0;
     std::uint64_t number = 0;  // order of the connections
     Operation operation;
+    std::optional<DialectKind> dialect;
     Faults* faults = nullptr;  // that may strike it on its way
     int rounds = 1;            // requests that the operation still needs
     bool hung_up = false;      // the caller has gone, or saw a reset

@@ -67,6 +67,8 @@ void Gateway::check_rivalry(const protocol::Call& call) const {
   const auto update = state().updates.find(call.update);
   std::string pair = worker == state().workers.end() ? "" : worker->second.pair;
   if (update != state().updates.end()) pair = update->second.pair;
+  if (const auto adapter = state().adapter_calls.find(call.call); adapter != state().adapter_calls.end())
+    pair = adapter->second.pair;
   if (may_not_know(pair)) return;
   throw Violation{
       5, fmt::format("gateway {} sends {} to {}, and {} is another's since {} ms", index_, name(call.operation.kind),

@@ -311,18 +311,30 @@ void draw_rival_actions(Random& dice, Scenario& scenario, std::size_t p, std::in
     for (std::int64_t i = dice.between(0, 3); i > 0; --i) {
       at += dice.chance(400) ? dice.between(1, 3'000) : dice.between(10'000, 90'000);
       const ClientActionKind kind = dice.chance(700) ? ClientActionKind::request : draw_action(dice);
-      const bool taken = kind == ClientActionKind::steal_worker;
+      const bool taken =
+          kind == ClientActionKind::steal_worker || (scenario.pairs[p].lora && kind == ClientActionKind::pause_first);
       scenario.actions.push_back({Instant{at}, taken ? ClientActionKind::request : kind, p, gateway});
     }
     at += dice.between(1, 60'000);
   }
 }
 
-void draw_rivals(Random& dice, Scenario& scenario, Faults& faults) {
-  const bool any_calm = std::find(scenario.calm.begin(), scenario.calm.end(), true) != scenario.calm.end();
+// Each gateway may come to have one of two pairs on an engine.
+std::vector<bool> draw_contested(Random& dice, const Scenario& scenario) {
   const bool any_lora =
       std::any_of(scenario.pairs.begin(), scenario.pairs.end(), [](const PairSpec& pair) { return pair.lora; });
-  if (!any_calm && !any_lora && dice.chance(chosen_rivals_permille)) scenario.gateways = 2;
+  std::vector<bool> contested;
+  for (std::size_t p = 0; p < scenario.pairs.size(); ++p) {
+    const bool always = p == 0 && !any_lora;
+    contested.push_back(always || dice.chance(scenario.pairs[p].lora ? 750 : p == 0 ? 700 : 500));
+  }
+  if (std::find(contested.begin(), contested.end(), true) == contested.end()) contested.back() = true;
+  return contested;
+}
+
+void draw_rivals(Random& dice, Scenario& scenario, Faults& faults) {
+  const bool any_calm = std::find(scenario.calm.begin(), scenario.calm.end(), true) != scenario.calm.end();
+  if (!any_calm && dice.chance(chosen_rivals_permille)) scenario.gateways = 2;
   scenario.keeps_epochs = scenario.has_rivals() || dice.chance(chosen_epochs_permille);
   if (!scenario.keeps_epochs) return;
   if (dice.chance(300)) faults.set_rate(Fault::slow_epochs, static_cast<unsigned>(dice.between(5, 100)));
@@ -333,13 +345,26 @@ void draw_rivals(Random& dice, Scenario& scenario, Faults& faults) {
   for (ClientAction& action : scenario.actions) {
     if (action.kind == ClientActionKind::steal_worker) action.kind = ClientActionKind::request;
   }
+  const std::vector<bool> contested = draw_contested(dice, scenario);
   for (std::size_t p = 0; p < scenario.pairs.size(); ++p) {
-    if (p == 0 || dice.chance(500)) draw_rival_actions(dice, scenario, p, latest);
+    if (contested[p]) draw_rival_actions(dice, scenario, p, latest);
   }
   for (const ClientAction& action : scenario.actions)
     scenario.faults_end = std::max(scenario.faults_end, action.at + Milliseconds{5'000});
   for (const Stop& stop : scenario.stops)
     scenario.faults_end = std::max(scenario.faults_end, stop.until + Milliseconds{5'000});
+}
+
+// On the addresses of engines that end the other one starts. Only where each policy is for both: a worker that can't do
+// what its pair asks for stays out, and the pair's updates are refused.
+void draw_replacements(Random& dice, const Scenario& scenario, Faults& faults) {
+  const bool fit = std::all_of(scenario.pairs.begin(), scenario.pairs.end(), [](const PairSpec& pair) {
+    const PauseMode mode = pair.policy.pause_mode;
+    return mode != PauseMode::wait && mode != PauseMode::retract && pair.policy.evidence != Evidence::checksum;
+  });
+  if (!fit || !dice.chance(200)) return;
+  faults.set_rate(Fault::replaced, static_cast<unsigned>(dice.between(200, 900)));
+  faults.set_rate(Fault::restart, usual_rate(Fault::restart, dice));
 }
 
 }  // namespace
@@ -413,6 +438,8 @@ Scenario draw_scenario(std::uint64_t seed, Random& random, Faults& faults) {
   draw_rivals(rivals, scenario, faults);
   Random awex(seed ^ 0x1615a75fe1028668ULL);  // likewise
   draw_awex(awex, scenario, faults);
+  Random replacements(seed ^ 0x2545f4914f6cdd1dULL);  // likewise
+  draw_replacements(replacements, scenario, faults);
   return scenario;
 }
 

@@ -87,8 +87,8 @@ inline constexpr Instant kPlannedUntil{490'000};
 inline constexpr std::uint64_t kPlannedScenarios = 6;
 Scenario planned_scenario(std::uint64_t seed, Random& random);
 
-// Of the runs without calm and LoRA pairs, how many have two gateways; of the others, how many keep epochs. Not yet
-// part of the test: `sim --rivals N` asks for them (README.md).
+// Of the runs without calm pairs, how many have two gateways; of the others, how many keep epochs: `sim --rivals N` and
+// `--epochs N` ask for them (README.md).
 inline unsigned chosen_rivals_permille = 0;
 inline unsigned chosen_epochs_permille = 0;
 

@@ -17,13 +17,23 @@ Milliseconds draw_timeout(Random& dice) {
 
 void make_awex(Random& dice, Scenario& scenario, std::size_t p) {
   protocol::PairSpec& pair = scenario.pairs[p];
-  pair.awex = protocol::AwexSpec{"", 0, dice.chance(200)};
+  pair.awex.emplace().colocate = dice.chance(200);
   scenario.no_storage[p] = dice.chance(400);
   if (scenario.no_storage[p]) scenario.stores[p] = StoreSettings{};  // of a path that nobody knows
   scenario.group_timeouts[p] = draw_timeout(dice);
   // No file is there to compare with.
   auto& evidence = pair.policy.evidence;
   if (evidence == Evidence::spot || evidence == Evidence::checksum) evidence = Evidence::label;
+}
+
+// A training job with two pairs, as for engines that evaluate: its trainers are in one group at a time.
+void share_trainers(Random& dice, Scenario& scenario) {
+  const protocol::PairSpec& first = scenario.pairs[0];
+  for (std::size_t p = 1; p < scenario.pairs.size(); ++p) {
+    protocol::PairSpec& pair = scenario.pairs[p];
+    if (!pair.awex || pair.awex->colocate || first.awex->colocate || scenario.calm[p] || scenario.calm[0]) continue;
+    if (dice.chance(300)) pair.trainer_urls = first.trainer_urls;
+  }
 }
 
 void draw_faults(Random& dice, Faults& faults) {
@@ -42,6 +52,7 @@ void draw_awex(Random& dice, Scenario& scenario, Faults& faults) {
   for (std::size_t p = 0; p < scenario.pairs.size(); ++p) {
     if (!scenario.pairs[p].lora && (p == 0 || dice.chance(500))) make_awex(dice, scenario, p);
   }
+  share_trainers(dice, scenario);
   draw_faults(dice, faults);
   for (std::size_t p = 0; p < scenario.pairs.size(); ++p) {
     if (!scenario.pairs[p].awex || scenario.calm[p]) continue;

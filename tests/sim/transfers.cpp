@@ -169,8 +169,8 @@ void Transfers::drop(std::size_t gateway, const protocol::DropGroup& order, Mish
   Edge& edge = edges_[gateway];
   for (const std::string& url : order.trainers) {
     const auto last = edge.joined.find(url);
-    if (last == edge.joined.end() || last->second != order.name) continue;
-    edge.joined.erase(last);
+    if (last != edge.joined.end() && last->second != order.name) continue;
+    if (last != edge.joined.end()) edge.joined.erase(last);
     teardown(gateway, url, mishap);
   }
 }
@@ -234,6 +234,32 @@ void Transfers::run(const protocol::RunTransfer& order, const protocol::VersionR
   if (faults_of(order.pair).strikes(Fault::group_lost)) leave(random_.pick(order.trainers).url);  // a new process
   for (const auto& trainer : order.trainers) {
     if (asks()) ask_trainer(id, trainer.url, std::exchange(mishap, Mishap::none));
+  }
+}
+
+// Whoever trains has the engines' memory when an update begins: the first step finds it so.
+void Transfers::hand_over(const protocol::RunTransfer& order, Mishap mishap, const std::function<bool()>& asks) {
+  if (order.step == protocol::HandOverStep::release_optimizer) {
+    for (const auto& [url, process] : groups_[order.name].processes) {
+      Engine* engine = network_.find(url);
+      if (engine->truth().alive && engine->truth().incarnation == process) engine->release_memory();
+    }
+  }
+  for (const auto& trainer : order.trainers) {
+    if (!asks()) continue;
+    Faults& faults = faults_of(trainer.url);
+    const Mishap mine = std::exchange(mishap, Mishap::none);
+    const std::int64_t after =
+        faults.strikes(Fault::save_late) ? random_.between(5'000, 90'000) : random_.between(1, 500);
+    if (mine == Mishap::silent || faults.strikes(Fault::save_never)) continue;
+    if (mine == Mishap::not_sent || faults.strikes(Fault::save_refuse))
+      tell_trainer(trainer.call, SaveOutcomeKind::not_sent, "connection refused", after);
+    else if (mine != Mishap::none || faults.strikes(Fault::save_reset))
+      tell_trainer(trainer.call, SaveOutcomeKind::unknown, "connection reset", after);
+    else if (faults.strikes(Fault::save_fail))
+      tell_trainer(trainer.call, SaveOutcomeKind::failed, "answered 500", after);
+    else
+      tell_trainer(trainer.call, SaveOutcomeKind::ok, "", after);
   }
 }
 

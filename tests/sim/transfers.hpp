@@ -36,6 +36,8 @@ class Transfers {
   // `asks`: whether the next one is.
   void run(const protocol::RunTransfer& order, const protocol::VersionRef& version, Mishap mishap,
            const std::function<bool()>& asks);
+  // A step around it, likewise.
+  void hand_over(const protocol::RunTransfer& order, Mishap mishap, const std::function<bool()>& asks);
   void gateway_died(std::size_t gateway);
   // Faults stop: trainers that are stuck go on.
   void heal();

@@ -56,14 +56,18 @@ void World::pair_taken(const std::string& pair) {
   const std::size_t index = scenario_.pair_of(pair);
   for (const EngineSpec& engine : scenario_.engines) {
     if (scenario_.pair_of(engine.url) == index) found_.erase(engine.url);
+    found_adapters_.erase({pair, engine.url});
   }
   for (const std::unique_ptr<Gateway>& gateway : gateways_) gateway->pair_taken(pair);
-  if (scenario_.has_rivals()) ++coverage_.taken_over;
+  if (!scenario_.has_rivals()) return;
+  ++coverage_.taken_over;
+  if (scenario_.pairs[index].lora) ++coverage_.lora_taken_over;
 }
 
 // An owner that was replaced may have sent a call that comes behind the new owner's barrier: nothing can stop it, and
 // until the next load nothing is expected of that engine.
 void World::on_done(const Engine& engine, const Engine::Request& request) {
+  if (changes_adapters(request.operation.kind)) return on_adapter_done(engine, request);
   const std::string& pair = scenario_.pairs[scenario_.pair_of(engine.url())].name;
   const std::optional<std::size_t> owner = epochs_.owner(pair);
   if (!owner) return;
@@ -78,6 +82,24 @@ void World::on_done(const Engine& engine, const Engine::Request& request) {
   trace_.line("engine {} did what a former owner had sent", engine.url());
   gateways_[*owner]->disturbed(engine.url());
   network_.find(engine.url())->pause_is_forgotten();
+}
+
+// Likewise of adapters, which take turns in an engine: nothing of a former owner comes in behind the first that the new
+// one has changed there, but what was on its way.
+void World::on_adapter_done(const Engine& engine, const Engine::Request& request) {
+  for (const protocol::PairSpec& spec : scenario_.pairs) {
+    if (!spec.lora || !request.operation.adapter.starts_with(spec.lora->name + "-v")) continue;
+    const std::optional<std::size_t> owner = epochs_.owner(spec.name);
+    if (!owner) return;
+    const std::pair<std::string, std::string> place{spec.name, engine.url()};
+    if (gateway_of(request.sent_as) == *owner) {
+      found_adapters_.insert(place);
+    } else if (found_adapters_.count(place) > 0) {
+      ++coverage_.adapter_stragglers;
+      trace_.line("engine {} did what a former owner of {} had sent", engine.url(), spec.name);
+      gateways_[*owner]->adapter_disturbed(engine.url(), request.operation.adapter);
+    }
+  }
 }
 
 // Processes also end while nobody asks anything of them.

@@ -11,6 +11,8 @@
 //   did nothing or half, answers an error and did it all, or kills the process. A process ends at any request and comes
 //   back with another start time, its start weights and label, running; or it doesn't come back. Its scheduler freezes.
 //   A torn vLLM-like engine dies at the first token; some heal only by an empty load, some not at all.
+//   Where all policies are for both kinds, the one that comes back may be the other: it answers 404 to what it has no
+//   route for, which is all but labels.
 // * Others: a trainer continues engines that we paused, or pauses them before we do; a stranger writes a label.
 // * Trainers: a rank refuses, fails (and the others hang in the collective), is late, never answers, or saved and its
 //   answer is lost.
@@ -39,6 +41,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/epochs.hpp"
@@ -75,6 +78,7 @@ class World {
   void look_at_engines();
   void pair_taken(const std::string& pair);
   void on_done(const Engine& engine, const Engine::Request& request);
+  void on_adapter_done(const Engine& engine, const Engine::Request& request);
   std::string unsettled() const;
   Instant patience() const;
 
@@ -94,6 +98,7 @@ class World {
   std::vector<std::unique_ptr<Gateway>> gateways_;
   std::vector<bool> was_alive_;
   std::set<std::string> found_;  // engines that their pair's new owner has put a barrier to
+  std::set<std::pair<std::string, std::string>> found_adapters_;  // (LoRA pair, engine): its owner changed one there
 };
 
 }  // namespace weighlock::sim

@@ -67,6 +67,9 @@ inline constexpr std::chrono::milliseconds kIdleWatchPeriod = 10s;
 // One that serves and misses so many looks in a row is fenced: 24 s if it refuses, 50 s if it is silent. Two or three
 // are missed by an engine that compiles, or whose event loop does something else.
 inline constexpr int kSilentLooks = 5;
+// An answer that the worker's dialect doesn't know, so often in a row, is another engine's: it is asked what it is. One
+// may be a proxy's, or an engine's that is about to start.
+inline constexpr int kStrangeReadings = 2;
 inline constexpr int kIdleLooksPerWhole = 6;  // looks until one reads the start time too; a label tells most restarts
 inline constexpr std::chrono::milliseconds kFirstLookWithin = 2s;  // after a start: a thousand reads, spread
 // A worker that could not be brought back is tried again after this, doubled up to the second.

@@ -59,6 +59,8 @@ struct Operation {
   bool doubt_pause = false;
   // load: not from a directory but by the collective of this version, in which the worker's group takes part.
   std::optional<std::int64_t> transfer = std::nullopt;
+  // With `transfer`: not the collective itself, but the memory of this tag comes back for it ("weights", "kv_cache").
+  std::string memory = {};
 };
 
 struct LoadedAdapter {

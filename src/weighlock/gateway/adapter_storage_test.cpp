@@ -10,13 +10,13 @@ namespace {
 
 class AdapterStorage : public ::testing::Test {
  protected:
-  static std::vector<TensorSpec> halves(const std::string& module, std::uint64_t rank) {
-    return {{module + ".lora_A.weight", Dtype::bf16, {rank, 8}}, {module + ".lora_B.weight", Dtype::bf16, {8, rank}}};
+  static std::vector<TensorSpec> halves(const std::string& of, std::uint64_t rank) {
+    return {{of + ".lora_A.weight", Dtype::bf16, {rank, 8}}, {of + ".lora_B.weight", Dtype::bf16, {8, rank}}};
   }
   AdapterStorage() { write_single(base); }
 
   // A saved adapter in an attempt's directory, as a Seal effect that names it.
-  protocol::Seal saved(std::int64_t version, const std::string& module, std::uint64_t rank = 4) {
+  protocol::Seal saved(std::int64_t version, const std::string& of, std::uint64_t rank = 4) {
     protocol::Prepare prepare;
     prepare.update = "u";
     prepare.save_path = save_path;
@@ -32,7 +32,7 @@ class AdapterStorage : public ::testing::Test {
     seal.is_adapter = true;
     write_file(seal.directory + "/adapter_config.json",
                R"({"r":)" + std::to_string(rank) + R"(,"lora_alpha":8,"target_modules":["q_proj"]})");
-    write_file(seal.directory + "/adapter_model.safetensors", weights_file(halves(module, rank)));
+    write_file(seal.directory + "/adapter_model.safetensors", weights_file(halves(of, rank)));
     return seal;
   }
 

@@ -56,7 +56,7 @@ AwexGroups::AwexGroups(Loop& loop, HttpClient& http, Pool& pool, MetaStore& meta
       reports_(loop, pool, calls_,
                {std::move(settings.kv_store_url), std::move(settings.host), std::move(settings.port),
                 settings.reports_bytes_max}),
-      transfers_(calls_, meta) {}
+      transfers_(calls_, trainers_, meta) {}
 
 void AwexGroups::build(protocol::BuildGroup order, std::function<void(protocol::GroupBuilt)> done) {
   const auto build = std::make_shared<Build>();

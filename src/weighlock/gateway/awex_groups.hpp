@@ -2,7 +2,7 @@
 //
 // Decides nothing: what a group is for, and what a failure means, stands in protocol/awex*.cpp. Here is the order of a
 // bring-up; AwexReports reads what members report, AwexTrainers keeps a trainer in one group at a time, AwexTransfers
-// runs collectives, AwexCalls sends.
+// asks for one step of an update, AwexCalls sends.
 //
 // Thread rule: loop thread only; metadata is read and put right on `pool`. Owned by Gateway and destroyed before what
 // it borrows; callbacks are never called afterwards.

@@ -26,15 +26,16 @@ struct Member {
   std::map<std::string, std::vector<std::string>> bodies;
   std::map<std::string, Turn> turns;
   std::vector<Responder> silent;
-  json::object told;                            // beside what it always reports of its parallelism
-  std::function<RequestFate()> fate = nullptr;  // asked of each call but a teardown
+  json::object told;                                          // beside what it always reports of its parallelism
+  std::function<RequestFate()> fate = nullptr;                // asked of each call but a teardown
+  std::function<Turn(const HttpRequest&)> turn_of = nullptr;  // instead of `turns`
 
   void answer(const HttpRequest& request, const Responder& answer) {
     const std::string call = request.target.substr(std::string("/awex/").size());
     bodies[call].push_back(request.body);
     log->push_back(name + " " + call);
     if (call != "teardown" && struck(fate, answer)) return;
-    const Turn turn = turns[call];
+    const Turn turn = turn_of ? turn_of(request) : turns[call];
     if (turn == Turn::refuses) return answer.respond(json_reply(500, {{"error", "told to refuse"}}));
     if (turn == Turn::tells_another_version) return answer.respond(json_reply(200, {{"status", "ok"}, {"version", 6}}));
     if (turn == Turn::wants_a_key) return answer.respond(json_reply(401, {{"error", "Unauthorized"}}));
@@ -65,11 +66,11 @@ class AwexPairTest : public GatewayTest {
     GatewayTest::SetUp();
     settings.transfer_failure_grace = Milliseconds(100);
     for (int i = 0; i < 2; ++i) {
-      train[i] = {awex::Side::train, i, 2, fmt::format("train{}", i), &log, {}, {}, {}};
+      train[i] = {awex::Side::train, i, 2, fmt::format("train{}", i), &log, {}, {}, {}, {}};
       trainers[static_cast<std::size_t>(i)]->awex = [this, i](const auto& r, const auto& a) { train[i].answer(r, a); };
     }
     for (int i = 0; i < 3; ++i) {
-      infer[i] = {awex::Side::infer, i, 1, fmt::format("infer{}", i), &log, {}, {}, {}};
+      infer[i] = {awex::Side::infer, i, 1, fmt::format("infer{}", i), &log, {}, {}, {}, {}};
       engines[static_cast<std::size_t>(i)]->awex = [this, i](const auto& r, const auto& a) { infer[i].answer(r, a); };
     }
     if (starts) start();

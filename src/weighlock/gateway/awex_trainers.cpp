@@ -51,16 +51,20 @@ void AwexTrainers::joining(const std::string& group, const Urls& trainers) {
 void AwexTrainers::leave(const std::string& group, const Urls& trainers) {
   for (const std::string& url : trainers) {
     const auto last = joined_.find(url);
-    if (last == joined_.end() || last->second != group) continue;
-    joined_.erase(last);
+    if (last != joined_.end() && last->second != group) continue;
+    if (last != joined_.end()) joined_.erase(last);
     leaving_.insert(url);
     calls_.send({url, awex::teardown_request(), nullptr}, calls_.step_timeout(), [this, url](const HttpResult& result) {
       const awex::Answer answer = awex::classify("POST /awex/teardown", result);
       if (!answer.ok()) log_warn("trainer {} did not leave its transfer group: {}", url, answer.text);
-      leaving_.erase(leaving_.find(url));
-      someone_is_free();
+      let_go(url);
     });
   }
+}
+
+void AwexTrainers::let_go(const std::string& trainer) {
+  leaving_.erase(leaving_.find(trainer));
+  someone_is_free();
 }
 
 AwexTrainers::Urls AwexTrainers::still_leaving(const Urls& trainers) const {

@@ -36,8 +36,12 @@ class AwexTrainers {
   void give_back(BuildId build, const Urls& trainers);
   // They are asked to join.
   void joining(const std::string& group, const Urls& trainers);
-  // Those whose last group it was are told to leave; others have left it by joining another.
+  // Those whose last group it was are told to leave; others have left it by joining another. Whoever joined none in
+  // this process may be in one of the process before: told, too.
   void leave(const std::string& group, const Urls& trainers);
+  // Not free until as often let go: it has not answered what it was asked in a group that no teardown ends.
+  void hold(const std::string& trainer) { leaving_.insert(trainer); }
+  void let_go(const std::string& trainer);
   // Once, when none of them still leaves a group, or after `at_most`; with those that do.
   void when_left(Urls trainers, Milliseconds at_most, std::function<void(const Urls& still)> then);
 
@@ -58,7 +62,7 @@ class AwexTrainers {
 
   Loop& loop_;
   AwexCalls& calls_;
-  std::multiset<std::string> leaving_;         // their teardown hasn't been answered
+  std::multiset<std::string> leaving_;         // their teardown hasn't been answered, or they are held
   std::map<std::string, std::string> joined_;  // trainer -> the group that it was last asked to join
   std::map<std::string, BuildId> built_;       // trainer -> the build that it is in
   std::vector<Waiting> waiting_;

@@ -1,5 +1,6 @@
 #include "weighlock/gateway/awex_transfers.hpp"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,108 +45,73 @@ protocol::SaveEnded trainer_end(protocol::CallId call, const awex::Answer& answe
 
 }  // namespace
 
-// Memory is handed from one side to the other around the transfer, each step by all workers before the next. After a
-// failure the steps that leave memory as it is after an update are done all the same: what is released stays the
-// trainer's to take back, and an engine that has nothing answers nobody.
-struct AwexTransfers::Colocated {
-  protocol::RunTransfer order;
-  WorkerEnded worker_ended;
-  TrainerEnded trainer_ended;
-  std::size_t step = 0;
-  bool failed = false;
-  std::map<protocol::CallId, awex::Answer> ended;  // the first failure of each, else its transfer's answer
-};
-
 AwexTransfers::~AwexTransfers() {
-  for (const auto& [call, id] : members_) calls_.cancel(id);
+  for (const auto& [call, asked] : asked_) calls_.cancel(asked.id);
+}
+
+HttpRequest AwexTransfers::request_of(const protocol::RunTransfer& order) {
+  using Step = protocol::HandOverStep;
+  switch (order.step) {
+    case Step::release_optimizer:
+      return awex::memory_request(true, "optimizer");
+    case Step::resume_weights:
+      return awex::memory_request(false, "weights");
+    case Step::release_weights:
+      return awex::memory_request(true, "weights");
+    case Step::resume_kv_cache:
+      return awex::memory_request(false, "kv_cache");
+    case Step::transfer:
+      break;
+  }
+  return order.colocate ? awex::colocate_update_request(order.version) : awex::update_request(order.version);
 }
 
 void AwexTransfers::run(const protocol::RunTransfer& order, WorkerEnded worker_ended, TrainerEnded trainer_ended) {
-  if (order.colocate) {
-    const auto run = std::make_shared<Colocated>();
-    run->order = order;
-    run->worker_ended = std::move(worker_ended);
-    run->trainer_ended = std::move(trainer_ended);
-    return colocated_step(run);
+  const HttpRequest request = request_of(order);
+  const std::string target = "POST " + request.target;
+  // Of the steps only the transfer's call has a version, which an answer may tell again.
+  const auto version = order.step == protocol::HandOverStep::transfer ? std::optional(order.version) : std::nullopt;
+  std::shared_ptr<Keys> keys;
+  if (order.colocate && order.step == protocol::HandOverStep::transfer) {
+    const auto ranks = static_cast<std::uint32_t>(order.trainers.size() * 2);
+    keys = std::make_shared<Keys>(
+        Keys{order.name, awex::colocate_keys(ranks, order.version), order.trainers.size() + order.workers.size()});
   }
-  constexpr const char* kTarget = "POST /awex/update_weights";
-  const auto ask = [&](const protocol::RunTransfer::Member& member, std::function<void(const awex::Answer&)> ended) {
-    members_[member.call] = calls_.send(
-        {member.url, awex::update_request(order.version), nullptr}, limits::kCallHardTimeout,
-        [this, call = member.call, version = order.version, ended = std::move(ended)](const HttpResult& result) {
-          if (members_.erase(call) != 0) ended(awex::classify(kTarget, result, version));
-        });
+  const auto ask = [&](const protocol::RunTransfer::Member& member, std::string trainer,
+                       std::function<void(const awex::Answer&)> ended) {
+    if (!trainer.empty()) trainers_.hold(trainer);
+    Asked& asked = asked_[member.call];
+    asked.trainer = std::move(trainer);
+    asked.keys = keys;
+    asked.id =
+        calls_.send({member.url, request, nullptr}, limits::kCallHardTimeout,
+                    [this, call = member.call, target, version, ended = std::move(ended)](const HttpResult& result) {
+                      auto node = asked_.extract(call);
+                      if (node.empty()) return;
+                      over(node.mapped());
+                      ended(awex::classify(target, result, version));
+                    });
   };
   for (const auto& member : order.trainers)
-    ask(member,
+    ask(member, order.colocate ? member.url : std::string(),
         [call = member.call, trainer_ended](const awex::Answer& answer) { trainer_ended(trainer_end(call, answer)); });
   for (const auto& member : order.workers)
-    ask(member,
+    ask(member, "",
         [call = member.call, worker_ended](const awex::Answer& answer) { worker_ended(call, outcome_of(answer)); });
 }
 
+void AwexTransfers::over(const Asked& asked) {
+  if (asked.keys && --asked.keys->open == 0) {
+    for (const std::string& key : asked.keys->keys) meta_.erase(asked.keys->group, key);
+  }
+  if (!asked.trainer.empty()) trainers_.let_go(asked.trainer);
+}
+
 void AwexTransfers::cancel(protocol::CallId call) {
-  if (const auto node = members_.extract(call); !node.empty()) calls_.cancel(node.mapped());
-}
-
-void AwexTransfers::colocated_end(const Colocated& run) {
-  const auto ranks = static_cast<std::uint32_t>(run.order.trainers.size() * 2);
-  for (const std::string& key : awex::colocate_keys(ranks, run.order.version)) meta_.erase(run.order.name, key);
-  const awex::Answer other{awex::AnswerKind::failed, ErrorCode::worker_failed,
-                           "the transfer was not begun, since another worker failed before it", true, false};
-  const auto end_of = [&](protocol::CallId call) {
-    const auto it = run.ended.find(call);
-    return it == run.ended.end() ? other : it->second;
-  };
-  for (const auto& member : run.order.trainers) run.trainer_ended(trainer_end(member.call, end_of(member.call)));
-  for (const auto& member : run.order.workers) run.worker_ended(member.call, outcome_of(end_of(member.call)));
-}
-
-void AwexTransfers::colocated_step(const std::shared_ptr<Colocated>& run) {
-  struct Stage {
-    bool trainers, workers, release;
-    const char* tag;  // null: the transfer
-  };
-  static constexpr Stage kStages[] = {{true, false, true, "optimizer"},
-                                      {false, true, false, "weights"},
-                                      {true, true, false, nullptr},
-                                      {true, false, true, "weights"},
-                                      {false, true, false, "kv_cache"}};
-  constexpr std::size_t kTransfer = 2;
-  if (run->failed && run->step == kTransfer) ++run->step;
-  if (run->step == std::size(kStages)) return colocated_end(*run);
-  const Stage& stage = kStages[run->step];
-  const HttpRequest request =
-      stage.tag ? awex::memory_request(stage.release, stage.tag) : awex::colocate_update_request(run->order.version);
-  std::vector<AwexCalls::Request> requests;
-  std::vector<protocol::CallId> calls;
-  const auto add = [&](const std::vector<protocol::RunTransfer::Member>& members) {
-    for (const auto& member : members) {
-      requests.push_back({member.url, request, nullptr});
-      calls.push_back(member.call);
-    }
-  };
-  if (stage.trainers) add(run->order.trainers);
-  if (stage.workers) add(run->order.workers);
-  const std::string target = "POST " + request.target;
-  const auto version = stage.tag ? std::nullopt : std::optional(run->order.version);
-  calls_.ask_all(
-      std::move(requests),
-      [target, version](std::size_t, const HttpResult& result) {
-        return !awex::classify(target, result, version).ok();
-      },
-      [this, run, calls, target, version](const AwexCalls::Answers& answers) {
-        for (std::size_t i = 0; i < answers.size(); ++i) {
-          const awex::Answer answer = awex::classify(target, answers[i], version);
-          run->failed = run->failed || !answer.ok();
-          const auto known = run->ended.find(calls[i]);
-          const bool told = known != run->ended.end() && !known->second.ok();
-          if (!answer.ok() && !told) run->ended[calls[i]] = answer;
-          if (answer.ok() && run->step == kTransfer) run->ended.try_emplace(calls[i], answer);
-        }
-        ++run->step;
-        colocated_step(run);
-      });
+  auto node = asked_.extract(call);
+  if (node.empty()) return;
+  calls_.cancel(node.mapped().id);
+  over(node.mapped());
 }
 
 }  // namespace weighlock

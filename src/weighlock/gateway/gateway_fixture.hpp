@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "weighlock/core/json.hpp"
+#include "weighlock/gateway/fake_vllm.hpp"
 #include "weighlock/gateway/gateway.hpp"
 #include "weighlock/io/temporary_directory.hpp"
 #include "weighlock/net/server.hpp"
@@ -27,10 +28,6 @@
 namespace weighlock::test {
 
 constexpr const char* kKey = "secret-key";
-
-inline HttpResponse json_reply(int status, const json::value& body) {
-  return HttpResponse{status, {{"Content-Type", "application/json"}}, json::serialize(body)};
-}
 
 // What becomes of a request to a peer: it is handled, refused with 500, lost before it was read, or done and its answer
 // lost.
@@ -44,8 +41,8 @@ inline bool struck(const std::function<RequestFate()>& fate, const Responder& an
   return what == RequestFate::refused || what == RequestFate::lost;
 }
 
-// SGLang's control routes, as far as a disk update needs them. Members are touched on the loop only, but for the
-// atomics.
+// SGLang's control routes, as far as a disk update needs them, or vLLM's. Members are touched on the loop only, but for
+// the atomics.
 class FakeEngine {
  public:
   FakeEngine(Loop& loop, std::string start_path, std::string at_host = "127.0.0.1")
@@ -65,6 +62,7 @@ class FakeEngine {
   std::string host;
   std::string label = "default";
   double started = 12.5;
+  bool is_vllm = false;
   std::atomic<bool> paused{false};
   std::atomic<int> loads{0};
   std::atomic<int> requests{0};
@@ -91,6 +89,11 @@ class FakeEngine {
     label = "default";
     paused = false;
   }
+  // Likewise, and the process is another engine's.
+  void replace(const std::string& start_path, bool by_vllm) {
+    restart(start_path);
+    is_vllm = by_vllm;
+  }
   void release() {
     hold_loads = false;
     for (const Responder& held : std::exchange(held_, {})) held.respond(loaded());
@@ -114,6 +117,7 @@ class FakeEngine {
         request.body.empty() ? json::value(nullptr) : parse_json(request.body, "body").value_or(nullptr);
     if (awex && target.starts_with("/awex/")) return awex(request, answer);
     if (!hold.empty() && target == hold) return waiting_.emplace_back(request, answer), void();
+    if (is_vllm) return answer.respond(vllm_answer(target, body, {path, label, started, paused, loads}));
     if (target == "/server_info" && hold_reads) return unanswered_.push_back(answer);
     if (target == "/server_info" && refuse_reads) return answer.respond(json_reply(500, {{"detail", "no"}}));
     if (target == "/server_info")

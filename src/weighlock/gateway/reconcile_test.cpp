@@ -64,6 +64,39 @@ TEST_F(GatewayReconcileTest, an_engine_that_restarts_between_updates_serves_the_
   EXPECT_EQ(items.at("items").as_array().size(), 1u);  // it is no update
 }
 
+// Its client says "sglang" of it, and goes on saying so.
+TEST_F(GatewayReconcileTest, an_engine_that_the_other_one_replaces_on_its_address_serves_the_version_again) {
+  using namespace std::chrono_literals;
+  settings.watch_period = 20ms;
+  settings.idle_watch_period = 100ms;
+  serve_v7();
+  on_loop([&] { engines[1]->replace(directory.path("start"), true); });
+  until("the vLLM to be loaded", [&] { return engines[1]->loads == 2 && serves_v7(1); });
+  expect_holds_v7(1);
+  EXPECT_EQ(worker_view(index_of(engines[1]->url())).at("dialect").as_string(), "vllm");
+  ASSERT_EQ(call("PUT", "/v1/pairs/actor", body()).status, 200);
+  const Reply next = call("POST", "/v1/pairs/actor/updates?wait=20", {{"version", 8}});
+  EXPECT_EQ(next.json().at("state").as_string(), "succeeded") << next.body;
+  EXPECT_EQ(engines[1]->loads, 3);
+  on_loop([&] {
+    EXPECT_EQ(engines[1]->label, "8");
+    gateway.reset();
+    engines[1]->replace(directory.path("start"), false);
+    auto made = Gateway::make(loop, settings);
+    ASSERT_TRUE(made) << made.error().text();
+    gateway = *std::move(made);
+    ASSERT_TRUE(gateway->listen());
+    port = gateway->port();
+  });
+  EXPECT_EQ(worker_view(index_of(engines[1]->url())).at("dialect").as_string(), "vllm");  // by the journal
+  until("the SGLang to be loaded", [&] {
+    return engines[1]->loads == 4 && worker_view(index_of(engines[1]->url())).at("state").as_string() == "ready";
+  });
+  on_loop([&] { EXPECT_EQ(engines[1]->label, "8"); });
+  EXPECT_EQ(worker_view(index_of(engines[1]->url())).at("dialect").as_string(), "sglang");
+  EXPECT_FALSE(engines[1]->paused);
+}
+
 TEST_F(GatewayReconcileTest, an_engine_that_refused_a_load_is_brought_back_when_it_takes_one) {
   start();
   make_pair();

@@ -11,6 +11,7 @@
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/policy_fit.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
 namespace weighlock::protocol {
@@ -25,6 +26,17 @@ Error error_of(ErrorCode code, std::string message) {
 }
 
 }  // namespace
+
+std::optional<Error> refuse_unfit(Context& context, const PairSpec& spec, const WorkerSpec& worker) {
+  const auto known = context.state().workers.find(worker.url);
+  const bool is_known = known != context.state().workers.end() && known->second.dialect;
+  if (spec.lora || (!worker.dialect && !is_known)) return std::nullopt;  // an adapter is loaded without a pause
+  const DialectKind dialect = worker.dialect ? *worker.dialect : *known->second.dialect;
+  const auto why =
+      why_unfit(spec.policy, context.traits_of(dialect), worker.url, spec.awex ? Files::unseen : Files::seen);
+  if (!why) return std::nullopt;
+  return error_of(ErrorCode::not_supported, fmt::format("pair '{}': {}", spec.name, *why));
+}
 
 std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
   const auto bad = [&](std::string text) {
@@ -49,6 +61,7 @@ std::optional<Error> refuse_spec(Context& context, const PairSpec& spec) {
       return error_of(ErrorCode::conflict,
                       fmt::format("pair '{}': worker {} belongs to pair '{}'; disconnect it there first", spec.name,
                                   worker.url, it->second.pair));
+    if (auto error = refuse_unfit(context, spec, worker)) return error;
   }
   return std::nullopt;
 }

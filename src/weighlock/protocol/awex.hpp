@@ -5,7 +5,9 @@
 // collective. It has no verdict for one member, so every target is TORN from its beginning until all have answered
 // well. docs/adr/0005-awex-transaction.md says why.
 //
-// A group is named anew each time and is not on record. A process that starts has none.
+// A group is named anew each time. A process that starts has none; trainers that were in one of the process before are
+// told to leave it when they are to join another, or when their pair goes. A trainer is in one group at a time, so a
+// group ends when its trainers join that of another pair.
 #pragma once
 
 #include "weighlock/protocol/context.hpp"
@@ -28,6 +30,10 @@ void on_group_built(Context& context, const GroupBuilt& event);
 void drop_group(Context& context, const std::string& pair, std::string_view why);
 void prepare_transfer(Context& context, Update& update);
 void transfer_survey_done(Context& context, Update& update);
+// The worker was read for the first time: so the process in its pair's group is known, too.
+void note_read_member(Context& context, const Worker& worker);
+// A group that is being built has it: its event loop may answer nothing else until that has ended.
+bool is_brought_up(const State& state, const std::string& worker);
 // Another process answers for the worker than the one that may be in its pair's group.
 void note_replaced_member(Context& context, const Worker& worker, const std::string& before);
 // The gateway stops: whoever waits for a group is told so.
@@ -52,11 +58,34 @@ void assemble(Context& context, Update& update, Target& target);
 void on_transferred(Context& context, Update& update, Target& target, const Outcome& outcome);
 // False if the event is of a save.
 bool on_trainer_transferred(Context& context, const SaveEnded& event);
+// After a first failure the others' words are waited for only a moment.
+void begin_transfer_grace(Context& context, Update& update);
 void on_transfer_grace_timer(Context& context, Update& update);
 // Ends the update's way forward, naming each member that failed or is silent.
 void fail_transfer(Context& context, Update& update, std::string_view what);
 // The update goes back: after the collective has begun its group is dead.
 void transfer_undone(Context& context, Update& update);
+
+// awex_memory.cpp
+// Of a colocated pair: instead of the collective alone, the steps around it, too.
+void begin_hand_over(Context& context, Update& update);
+// In the running step. `conclude_step` is due after each end.
+void note_member_failed(Context& context, Update& update);
+void conclude_step(Context& context, Update& update);
+void give_up_silent_members(Context& context, Update& update);
+// True while memory is in other hands: the update goes back when it isn't any more, by `error` or as a transfer that
+// failed; at once without the members that are silent in the present step, or after a moment if there is an `error`.
+bool hands_memory_back(Context& context, Update& update, std::string_view failure, const Error* error);
+// The update goes back, and its worker came out of the collective when the other steps were over: what is owed to it is
+// known, and is sent. False if nothing can be.
+bool resume_cache(Context& context, Update& update, Target& target);
+void on_cache_resumed(Context& context, Update& update, Target& target, const Outcome& outcome);
+// Nothing of a transfer that was cut off is owed to it. Who hasn't is neither healed nor READY.
+bool has_its_memory(const Worker& worker);
+// It hasn't, and the update's own steps give it back.
+bool may_be_resumed(const Pair& pair, const Update& update, const Worker& worker);
+// Tells what is missing, and what helps.
+Cause with_missing_memory(const Worker& worker, Cause cause);
 
 // load.cpp
 // All members answered well: each target is labelled, flushed and verified by itself.

@@ -12,6 +12,8 @@
 namespace weighlock::protocol {
 namespace {
 
+// Of a member that told no start time, and that another process answers for now: it equals no start time that is told.
+constexpr const char* kUnreadProcess = "(not told)";
 constexpr const char* kOnNoStorage = "weights go from rank to rank, and no version is on a storage";
 
 json::array texts(const std::vector<std::string>& list) {
@@ -28,6 +30,65 @@ std::string in_a_path(std::string name) {
   return name;
 }
 
+bool share(const std::vector<std::string>& one, const std::vector<std::string>& other) {
+  return std::any_of(one.begin(), one.end(),
+                     [&](const std::string& url) { return std::find(other.begin(), other.end(), url) != other.end(); });
+}
+
+void record_dead(Context& context, const std::string& pair, const std::string& name, std::string_view why) {
+  context.record(RecordKind::group, pair, "", "", {{"what", "dead"}, {"name", name}, {"why", why}});
+}
+
+// Groups of processes before this one, of the pair or with some of these trainers: they are told to leave them. Not the
+// trainers of a pair that another gateway has: they are in that one's group.
+void drop_left_groups(Context& context, const std::string& pair, const std::vector<std::string>& trainers) {
+  const auto& pairs = context.state().pairs;
+  auto& left = context.state().left_groups;
+  for (auto it = left.begin(); it != left.end();) {
+    const auto& [name, group] = *it;
+    if (group.pair != pair && !share(group.trainers, trainers)) {
+      ++it;
+      continue;
+    }
+    const auto owner = pairs.find(group.pair);
+    if (owner == pairs.end() || !is_superseded(owner->second)) {
+      record_dead(context, group.pair, name, "its gateway ended");
+      AwexSpec awex;
+      awex.colocate = group.colocate;
+      context.emit(DropGroup{group.pair, name, std::move(awex), group.trainers});
+    }
+    it = left.erase(it);
+  }
+}
+
+// A trainer is in one group at a time: those of other pairs with some of these trainers end.
+void free_trainers(Context& context, const std::string& pair, const std::vector<std::string>& trainers) {
+  std::vector<std::string> losing;
+  for (const auto& [name, other] : context.state().pairs) {
+    if (name != pair && other.group && share(other.group->trainers, trainers)) losing.push_back(name);
+  }
+  for (const std::string& name : losing)
+    drop_group(context, name, fmt::format("its trainers join the group of pair '{}'", pair));
+  drop_left_groups(context, pair, trainers);
+}
+
+// Who has some of these trainers just now, in words; "" = nobody. They can't be asked for two things at once.
+std::string holder_of(Context& context, const std::string& pair, const std::vector<std::string>& trainers) {
+  for (const auto& [id, ask] : context.state().group_asks) {
+    if (ask.place.pair != pair && share(ask.group.trainers, trainers))
+      return fmt::format("the transfer group of pair '{}', which also has some of these trainers, is being built",
+                         ask.place.pair);
+  }
+  for (const auto& [name, other] : context.state().pairs) {
+    if (name == pair || !other.group || !share(other.group->trainers, trainers)) continue;
+    const Update* active = context.find_update(other.active);
+    if (active && active->transfer && active->state > UpdateState::preparing && !is_terminal(active->state))
+      return fmt::format("update {} of pair '{}', which also has some of these trainers, is {}", active->id, name,
+                         protocol::name(active->state));
+  }
+  return "";
+}
+
 // Asks the edge for a group of these; `ask` says for whom.
 void build(Context& context, const std::string& pair, const AwexSpec& awex, GroupAsk ask) {
   State& state = context.state();
@@ -38,12 +99,14 @@ void build(Context& context, const std::string& pair, const AwexSpec& awex, Grou
   ask.place = meeting_place(state, pair, awex, ask.group.workers.front());
   ask.awex.master_addr = ask.place.address;
   ask.awex.master_port = ask.place.port;
+  free_trainers(context, pair, ask.group.trainers);
   if (Update* update = context.find_update(ask.update)) update->group_ask = id;
   context.record(RecordKind::group, pair, ask.update, "",
                  {{"what", "build"},
                   {"name", ask.group.name},
                   {"trainers", texts(ask.group.trainers)},
                   {"workers", texts(ask.group.workers)},
+                  {"colocate", awex.colocate},
                   {"meets_at", json::string(ask.place.address)},
                   {"port", ask.place.port}});
   note_meeting(state, ask.place);
@@ -70,7 +133,7 @@ void note_built(Context& context, const std::string& name, TransferGroup group, 
 
 void drop(Context& context, const std::string& pair, const AwexSpec& awex, const TransferGroup& group,
           std::string_view why) {
-  context.record(RecordKind::group, pair, "", "", {{"what", "dead"}, {"name", group.name}, {"why", why}});
+  record_dead(context, pair, group.name, why);
   context.emit(DropGroup{pair, group.name, awex, group.trainers});
 }
 
@@ -94,7 +157,7 @@ std::vector<std::string> reachable_workers(Context& context, const Update& updat
     const auto target = update.targets.find(spec.url);
     if (target == update.targets.end()) continue;
     const Worker& worker = context.worker_of(target->second);
-    if (may_take_part(update, target->second, worker)) {
+    if (may_take_part(context.pair_of(update), update, target->second, worker)) {
       out.push_back(spec.url);
       continue;
     }
@@ -114,6 +177,13 @@ bool has_new_process(Context& context, TransferGroup& group) {
     known = now;
   }
   return any;
+}
+
+// A process that starts anew before the first update is known by what it was when it joined.
+void read_members(Context& context, const std::string& pair) {
+  for (const auto& [url, incarnation] : context.state().pairs.at(pair).group->incarnations) {
+    if (incarnation.empty()) look_soon(context, context.state().workers.at(url), Milliseconds(0));
+  }
 }
 
 void connect_built(Context& context, GroupAsk ask, const std::optional<Error>& error) {
@@ -138,6 +208,7 @@ void connect_built(Context& context, GroupAsk ask, const std::optional<Error>& e
     apply_spec(context, event);  // whoever is on its list no more leaves by it
     state.pairs.at(name).reconnect.reset();
     note_built(context, name, std::move(ask.group), "");
+    read_members(context, name);
   }
   pair_is_idle(context, name);
   stop_if_idle(context);
@@ -181,6 +252,9 @@ std::optional<Error> refuse_awex(Context& context, const PairSpec& spec) {
                              spec.name),
                  nullptr};
   if (auto error = refuse_shared_memory(context, spec)) return error;
+  if (const std::string holder = spec.awex ? holder_of(context, spec.name, spec.trainer_urls) : ""; !holder.empty())
+    return Error{ErrorCode::conflict, fmt::format("pair '{}': {}; connect when that has ended", spec.name, holder),
+                 nullptr};
   for (const auto& [id, ask] : context.state().group_asks) {
     if (spec.lora || !ask.connect || ask.connect->spec.name == spec.name) continue;  // adapters are beside a model
     for (const WorkerSpec& worker : spec.workers) {
@@ -209,16 +283,31 @@ void begin_group_connect(Context& context, const ConnectPair& event) {
   for (const WorkerSpec& worker : event.spec.workers) {
     ask.group.workers.push_back(worker.url);
     const auto known = context.state().workers.find(worker.url);
-    if (known != context.state().workers.end()) ask.group.incarnations[worker.url] = known->second.incarnation;
+    std::string& incarnation = ask.group.incarnations[worker.url];
+    if (known != context.state().workers.end()) incarnation = known->second.incarnation;
   }
   build(context, event.spec.name, *event.spec.awex, std::move(ask));
+}
+
+void note_read_member(Context& context, const Worker& worker) {
+  const auto pair = context.state().pairs.find(worker.pair);
+  if (pair == context.state().pairs.end() || !pair->second.group) return;
+  const auto known = pair->second.group->incarnations.find(worker.url);
+  if (known != pair->second.group->incarnations.end() && known->second.empty()) known->second = worker.incarnation;
+}
+
+bool is_brought_up(const State& state, const std::string& worker) {
+  return std::any_of(state.group_asks.begin(), state.group_asks.end(), [&](const auto& entry) {
+    const auto& members = entry.second.group.workers;
+    return std::find(members.begin(), members.end(), worker) != members.end();
+  });
 }
 
 void note_replaced_member(Context& context, const Worker& worker, const std::string& before) {
   const auto pair = context.state().pairs.find(worker.pair);
   if (pair == context.state().pairs.end() || !pair->second.group) return;
   const auto known = pair->second.group->incarnations.try_emplace(worker.url, before).first;
-  if (known->second.empty()) known->second = before;
+  if (known->second.empty()) known->second = before.empty() ? kUnreadProcess : before;
 }
 
 void refuse_connects(Context& context, const Error& error) {
@@ -242,6 +331,7 @@ void on_group_built(Context& context, const GroupBuilt& event) {
   if (node.empty()) return;
   GroupAsk ask = std::move(node.mapped());
   if (event.port_taken) note_taken(context, ask);
+  if (event.error) record_dead(context, ask.place.pair, ask.group.name, "it could not be built");
   if (ask.connect) return connect_built(context, std::move(ask), event.error);
   Update* update = context.find_update(ask.update);
   const bool waits = update && update->state == UpdateState::preparing && update->group_ask == event.ask;
@@ -261,6 +351,7 @@ void on_group_built(Context& context, const GroupBuilt& event) {
 }
 
 void drop_group(Context& context, const std::string& name, std::string_view why) {
+  drop_left_groups(context, name, {});
   const auto it = context.state().pairs.find(name);
   if (it == context.state().pairs.end() || !it->second.group) return;
   const TransferGroup group = *std::exchange(it->second.group, std::nullopt);
@@ -289,6 +380,12 @@ void transfer_survey_done(Context& context, Update& update) {
   std::map<std::string, std::string> incarnations;
   for (const std::string& url : workers) incarnations[url] = context.state().workers.at(url).incarnation;
   if (fits) return group_stands(context, update);
+  if (const std::string holder = holder_of(context, update.pair, pair.spec.trainer_urls); !holder.empty())
+    return end_before_pause(context, update, UpdateState::rejected,
+                            Error{ErrorCode::conflict,
+                                  fmt::format("pair '{}': v{}: {}; ask again when that has ended", update.pair,
+                                              update.version.version, holder),
+                                  nullptr});
   update.targets.clear();
   drop_group(context, update.pair, "its members changed");
   GroupAsk ask;

@@ -92,7 +92,9 @@ TEST_F(AwexTest, everyone_is_paused_and_labelled_before_the_collective_begins) {
   request(1);
   EXPECT_TRUE(transfers.empty());
   EXPECT_EQ(loads(0), 0);
-  answer_silenced(1, Outcome{.kind = OutcomeKind::ok});
+  Outcome done;
+  done.kind = OutcomeKind::ok;
+  answer_silenced(1, done);
   EXPECT_EQ(transfers.size(), 1u);
 }
 

@@ -36,28 +36,18 @@ std::string words_of_members(const Update& update) {
   return text.empty() ? "" : "; " + text;
 }
 
-void start_transfer(Context& context, Update& update) {
-  const TransferGroup& group = *context.pair_of(update).group;
+// From here on nobody is known to hold anything, until all have answered well.
+void note_begun(Context& context, Update& update, const TransferGroup& group) {
   json::array trainers;
+  json::array workers;
   for (const std::string& url : group.trainers) trainers.push_back(json::string(url));
-  context.record(RecordKind::group, update, "",
-                 {{"what", "transfer"},
-                  {"name", group.name},
-                  {"version", update.version.version},
-                  {"trainers", std::move(trainers)}});
-  RunTransfer run;
-  run.update = update.id;
-  run.pair = update.pair;
-  run.name = group.name;
-  run.version = update.version.version;
-  run.colocate = context.pair_of(update).spec.awex->colocate;
-  update.ranks.clear();
-  for (const std::string& url : group.trainers) {
-    const CallId call = context.state().next_id++;
-    update.ranks.push_back(Rank{url, call, false, SaveOutcomeKind::unknown, "", false});
-    context.state().transfers[call] = {update.id, url};
-    run.trainers.push_back({call, url});
-  }
+  for (const std::string& url : group.workers) workers.push_back(json::string(url));
+  json::object body{{"what", "transfer"},
+                    {"name", group.name},
+                    {"version", update.version.version},
+                    {"trainers", std::move(trainers)}};
+  if (context.pair_of(update).spec.awex->colocate) body["released"] = std::move(workers);
+  context.record(RecordKind::group, update, "", std::move(body));
   for (const std::string& url : group.workers) {
     Target& target = update.targets.at(url);
     Worker& worker = context.worker_of(target);
@@ -67,6 +57,27 @@ void start_transfer(Context& context, Update& update) {
     worker.version.reset();
     worker.evidence = Evidence::none;
     context.set_worker(worker, WorkerState::loading, worker.cause);
+  }
+}
+
+void start_transfer(Context& context, Update& update) {
+  const TransferGroup& group = *context.pair_of(update).group;
+  note_begun(context, update, group);
+  if (context.pair_of(update).spec.awex->colocate) return begin_hand_over(context, update);
+  RunTransfer run;
+  run.update = update.id;
+  run.pair = update.pair;
+  run.name = group.name;
+  run.version = update.version.version;
+  update.ranks.clear();
+  for (const std::string& url : group.trainers) {
+    const CallId call = context.state().next_id++;
+    update.ranks.push_back(Rank{url, call, false, SaveOutcomeKind::unknown, "", false, false, false});
+    context.state().transfers[call] = {update.id, url};
+    run.trainers.push_back({call, url});
+  }
+  for (const std::string& url : group.workers) {
+    Target& target = update.targets.at(url);
     context.call(update, target, Step::loading, load_operation(update));
     intend_after_load(context, update, target);
     run.workers.push_back({*target.call, url});
@@ -89,17 +100,26 @@ void conclude_if_all_answered(Context& context, Update& update) {
   transfer_succeeded(context, update);
 }
 
-void begin_grace(Context& context, Update& update) {
+void member_ended(Context& context, Update& update, bool ok) {
+  if (update.hand_over) {
+    if (!ok) note_member_failed(context, update);
+    return conclude_step(context, update);
+  }
+  if (!ok) begin_transfer_grace(context, update);
+  conclude_if_all_answered(context, update);
+}
+
+}  // namespace
+
+void begin_transfer_grace(Context& context, Update& update) {
   const bool runs = std::any_of(update.timers.begin(), update.timers.end(),
                                 [](const auto& timer) { return timer.second == "transfer_grace"; });
   if (!runs) context.start_timer(update, "transfer_grace", limits::kTransferGrace);
 }
 
-}  // namespace
-
 bool is_transferring(const Update& update) {
-  return update.transfer && std::any_of(update.targets.begin(), update.targets.end(),
-                                        [](const auto& e) { return takes_part(e.second.step); });
+  return update.hand_over || (update.transfer && std::any_of(update.targets.begin(), update.targets.end(),
+                                                             [](const auto& e) { return takes_part(e.second.step); }));
 }
 
 void assemble(Context& context, Update& update, Target& target) {
@@ -110,16 +130,17 @@ void assemble(Context& context, Update& update, Target& target) {
 }
 
 void on_transferred(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  const bool is_first_failure = !outcome.ok() && !(update.hand_over && target.cause);
+  const bool is_around_it = update.hand_over && update.hand_over->step != HandOverStep::transfer;
   target.step = Step::answered;
-  target.transferred = outcome.ok();
-  target.blames_a_peer = outcome.blames_a_peer;
-  if (!outcome.ok()) {
+  target.transferred = outcome.ok() && (!is_around_it || target.transferred);
+  if (is_first_failure) {
     const bool gone = outcome.kind == OutcomeKind::not_sent;
+    target.blames_a_peer = outcome.blames_a_peer;
     target.cause = context.cause(gone ? CauseCode::unreachable : CauseCode::load_failed,
                                  fmt::format("transfer of v{}: {}", update.version.version, outcome.text));
-    begin_grace(context, update);
   }
-  conclude_if_all_answered(context, update);
+  member_ended(context, update, outcome.ok());
 }
 
 bool on_trainer_transferred(Context& context, const SaveEnded& event) {
@@ -135,26 +156,29 @@ bool on_trainer_transferred(Context& context, const SaveEnded& event) {
   for (Rank& rank : update->ranks) {
     if (rank.call != event.call) continue;
     rank.ended = true;
+    if (rank.failed) continue;  // what it said or did not say first is why
+    rank.failed = !ok;
     rank.kind = event.kind;
     rank.blames_a_peer = event.blames_a_peer;
     rank.text = event.text.empty() ? "an answer without a text" : event.text;
   }
-  if (!ok) begin_grace(context, *update);
-  conclude_if_all_answered(context, *update);
+  member_ended(context, *update, ok);
   return true;
 }
 
 void on_transfer_grace_timer(Context& context, Update& update) {
+  if (update.hand_over) return give_up_silent_members(context, update);
   if (is_transferring(update)) fail_transfer(context, update, "a member failed");
 }
 
 void fail_transfer(Context& context, Update& update, std::string_view what) {
+  if (hands_memory_back(context, update, what, nullptr)) return;
   const std::string text = fmt::format("pair '{}': v{}: transfer: {}{}", update.pair, update.version.version, what,
                                        words_of_members(update));
   for (auto& [url, target] : update.targets) {
     if (!takes_part(target.step)) continue;
     const bool silent = target.step == Step::loading;
-    const bool began = target.step != Step::assembling;
+    const bool began = target.load_sent;
     context.give_up(target);
     target.step = Step::judged;
     if (!began) continue;  // nothing was transferred: it goes back to what it was

@@ -95,9 +95,11 @@ void on_commit_durable(Context& context, const CommitDurable& event) {
   note_committed(pair, *update);
   if (update->sealed) pair.bytes_last = update->sealed->bytes;
   note_stored(pair, *update, true);
-  if (is_superseded(pair))  // decided, and another's since: it sees to the workers
+  if (is_superseded(pair)) {  // decided, and another's since: it sees to the workers
+    if (is_lora(context, *update)) add_to_window(pair, *update);
     return end_update(context, *update, UpdateState::failed,
                       superseded_error(update->pair, *pair.ownership.superseded_by));
+  }
   if (update->sealed && update->sealed->blind) {
     // What was not seen can't be relied on to heal another worker with (storage.md, "Blind").
     pair.last_good.reset();

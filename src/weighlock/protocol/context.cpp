@@ -106,6 +106,7 @@ void Context::record_intent(const std::string& pair, const Update* update, const
   if (!operation.label.empty()) body["label"] = operation.label;
   if (!operation.directory.empty()) body["directory"] = operation.directory;
   if (operation.pause_mode != PauseMode::abort) body["mode"] = std::string(name(operation.pause_mode));
+  if (!operation.memory.empty()) body["memory"] = operation.memory;
   if (unpaused) body["unpaused"] = true;
   record(RecordKind::intent, pair, update ? update->id : UpdateId(), worker, std::move(body));
 }
@@ -150,7 +151,8 @@ CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operat
                          .may_answer = true,
                          .held_before = worker.paused_by_us,
                          .unpaused = unpaused,
-                         .carries_label = !operation.label.empty()};
+                         .carries_label = !operation.label.empty(),
+                         .resumes_memory = !operation.memory.empty()};
   state_.calls[id] = {update_id, worker.url};
   if (changes_something(operation.kind) && !intent_durable)
     record_intent(update ? update->pair : worker.pair, update, worker.url, operation, unpaused, id);
@@ -158,7 +160,8 @@ CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operat
       operation.kind == OperationKind::set_label ||
       (operation.kind == OperationKind::load && sent.carries_label && traits_of(worker).load_sets_label);
   note_sent(worker, sent, operation.label, writes_label);
-  emit(Call{id, worker.url, worker.dialect, std::move(operation), update_id, intent_durable});
+  const auto dialect = operation.kind == OperationKind::identify ? std::nullopt : worker.dialect;
+  emit(Call{id, worker.url, dialect, std::move(operation), update_id, intent_durable});
   return id;
 }
 

@@ -36,6 +36,7 @@ class Context {
   Pair& pair_of(const Update& update);
   Worker& worker_of(const Target& target);
   const DialectTraits& traits_of(const Worker& worker) const;
+  const DialectTraits& traits_of(DialectKind kind) const { return dialects_.of(kind); }
   Update* find_update(const UpdateId& id);
 
   void emit(Effect effect) { effects_.push_back(std::move(effect)); }

@@ -17,7 +17,7 @@ struct Append {
 };
 
 // One operation with one worker. It has no time limit of its own: the machine gives up by timers. Answered by
-// CallEnded. `dialect` is none only for OperationKind::identify.
+// CallEnded. `dialect` is none for OperationKind::identify, and only for that.
 struct Call {
   CallId call = 0;
   std::string worker;
@@ -134,8 +134,9 @@ struct DropGroup {
   std::vector<std::string> trainers;
 };
 
-// The collective: every member is asked once, all at the same time. Each worker's answer is the CallEnded of its Call,
-// which is of the same group of effects and has Operation::transfer; each trainer's is a SaveEnded.
+// The collective, or one of the steps around it: every member is asked once, all at the same time. Each worker's answer
+// is the CallEnded of its Call, which is of the same group of effects and has Operation::transfer; each trainer's is a
+// SaveEnded.
 struct RunTransfer {
   struct Member {
     CallId call = 0;
@@ -146,7 +147,8 @@ struct RunTransfer {
   std::string name;  // the group's
   std::int64_t version = 0;
   bool colocate = false;
-  std::vector<Member> trainers;
+  HandOverStep step = HandOverStep::transfer;
+  std::vector<Member> trainers;  // those that are asked in this step
   std::vector<Member> workers;
 };
 

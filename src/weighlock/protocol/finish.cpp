@@ -124,8 +124,12 @@ void close_update(Context& context, Update& update, UpdateState state, std::opti
     Worker& worker = context.worker_of(target);
     const bool by_it = target.pause_sent || target.load_sent || target.label_changed;
     // A version that is gone back to was served before: its number and bytes stay what they are.
+    // What a collective left is written under the version's label only when all of it had come.
+    const std::vector<std::string>& labels = worker.labels;
+    const bool tells_by_label =
+        update.transfer && std::find(labels.begin(), labels.end(), update.version.label) == labels.end();
     if (state == UpdateState::failed && update.kind == UpdateKind::update && !update.rollback && by_it &&
-        worker.state != WorkerState::ready)
+        worker.state != WorkerState::ready && !tells_by_label)
       pair.spoiled[version_key(update.version)].insert(url);
     // After a restart nobody waits for it to leave any more: then it stays with its pair.
     const bool leaves =

@@ -131,6 +131,9 @@ void Fixture::start_again_with(const std::function<void()>& prepare) {
 
 Outcome Fixture::good(const std::string& at, const Call& call) {
   FakeWorker& e = engines_[at];
+  const bool shares_route = call.operation.kind == OperationKind::set_label;
+  if (call.dialect && *call.dialect != e.dialect && !shares_route)
+    return failed(OutcomeKind::untouched, "answered 404 \"Not Found\"", ErrorCode::not_supported);
   Outcome outcome;
   outcome.kind = OutcomeKind::ok;
   switch (call.operation.kind) {
@@ -147,6 +150,7 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
       e.label = call.operation.label;
       break;
     case OperationKind::load:
+      if (!call.operation.memory.empty()) break;
       e.loaded = call.operation.directory;
       if (e.dialect == DialectKind::sglang && !call.operation.transfer) e.label = call.operation.label;
       break;
@@ -178,6 +182,28 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
   return outcome;
 }
 
+namespace {
+
+HandOverStep step_of(const Operation& operation) {
+  if (operation.memory == "weights") return HandOverStep::resume_weights;
+  return operation.memory.empty() ? HandOverStep::transfer : HandOverStep::resume_kv_cache;
+}
+
+}  // namespace
+
+bool Fixture::answer_step(const Call& call) {
+  if (!call.operation.transfer) return false;
+  const HandOverStep step = step_of(call.operation);
+  engines_[call.worker].steps.push_back(step);
+  const auto scripted = step_answers.find({call.worker, step});
+  if (scripted == step_answers.end()) return false;
+  if (scripted->second)
+    pending_.push_back(CallEnded{call.call, *scripted->second});
+  else
+    silenced_.emplace_back(call.worker, call.call);
+  return true;
+}
+
 void Fixture::perform(Effect effect) {
   if (dead_) return;
   if (auto* call = std::get_if<Call>(&effect)) {
@@ -187,6 +213,7 @@ void Fixture::perform(Effect effect) {
       engines_[call->worker].adapter_calls.push_back("load " + call->operation.adapter);
     if (call->operation.kind == OperationKind::unload_adapter)
       engines_[call->worker].adapter_calls.push_back("unload " + call->operation.adapter);
+    if (answer_step(*call)) return;
     auto& script = scripts_[{call->worker, call->operation.kind}];
     if (script.empty()) {
       pending_.push_back(CallEnded{call->call, good(call->worker, *call)});
@@ -215,6 +242,12 @@ void Fixture::perform(Effect effect) {
     transfers.push_back(*run);
     for (const RunTransfer::Member& member : run->trainers) {
       if (std::find(silent_trainers.begin(), silent_trainers.end(), member.url) != silent_trainers.end()) continue;
+      const auto scripted = step_answers.find({member.url, run->step});
+      if (scripted != step_answers.end()) {
+        if (scripted->second)
+          pending_.push_back(SaveEnded{member.call, SaveOutcomeKind::failed, scripted->second->text});
+        continue;
+      }
       const auto it = save_answers.find(member.url);
       SaveEnded answer = it == save_answers.end() ? SaveEnded{0, SaveOutcomeKind::ok, ""} : it->second;
       answer.call = member.call;
@@ -242,7 +275,9 @@ void Fixture::perform(Effect effect) {
     ++epochs->looks;
     if (epochs->looks_silent) return;
     pending_.push_back(epochs->look_error ? EpochSeen{look->ask, look->pair, *epochs->look_error}
-                                          : EpochSeen{look->ask, look->pair, epochs->highest()});
+                                          : EpochSeen{look->ask, look->pair,
+                                                      epochs->takers.contains(look->pair) ? epochs->takers[look->pair]
+                                                                                          : epochs->highest()});
   } else if (auto* timer = std::get_if<StartTimer>(&effect)) {
     timers_[timer->timer] = now_ + timer->after;
   } else if (auto* gone = std::get_if<CancelTimer>(&effect)) {
@@ -343,6 +378,11 @@ void Fixture::answer_silenced(int worker, Outcome outcome) {
   const CallId call = it->second;
   silenced_.erase(it);
   post(CallEnded{call, std::move(outcome)});
+}
+
+void Fixture::replace(int worker, DialectKind dialect) {
+  restart(worker);
+  engine(worker).dialect = dialect;
 }
 
 void Fixture::restart(int worker) {

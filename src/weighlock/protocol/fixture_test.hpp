@@ -34,6 +34,7 @@ struct FakeWorker {
   std::optional<std::int64_t> rank_max;
   std::vector<std::string> adapter_calls;  // "load policy-v1", in order
   std::vector<OperationKind> operations;
+  std::vector<HandOverStep> steps;  // of collectives that it was asked for
 };
 
 // One pair's epochs on a storage, which several worlds may share.
@@ -45,6 +46,7 @@ struct FakeEpochs {
   bool looks_silent = false;
   int looks = 0;
   std::vector<std::vector<HeldWorker>> written;  // each list that was given, in order
+  std::map<std::string, Epoch> takers;           // of one pair only, and above `files`: what looks at it find
   ClaimedEpoch claim(const ClaimEpoch& effect);
   Epoch highest() const { return files.empty() ? Epoch{} : files.rbegin()->second; }
 };
@@ -76,6 +78,7 @@ class Fixture : public Ports, public ::testing::Test {
   void silence(int worker, OperationKind kind);
   void answer_silenced(int worker, Outcome outcome);  // the oldest call that was left unanswered
   void restart(int worker);
+  void replace(int worker, DialectKind dialect);  // on its address another engine has started
   // The process dies at the n-th group from now on, with its effects performed or not; nothing happens after that.
   void die_at_group(int n, bool effects_performed) { dies_in_ = n, effects_performed_ = effects_performed; }
   // ... at the first group from now on that has such a record.
@@ -109,6 +112,8 @@ class Fixture : public Ports, public ::testing::Test {
   bool port_taken = false;  // ... since somebody else has the port
   bool builds_silent = false;
   std::vector<DropGroup> drops;
+  // Colocated: by member and step; without an outcome it stays silent.
+  std::map<std::pair<std::string, HandOverStep>, std::optional<Outcome>> step_answers;
   std::vector<RunTransfer> transfers;      // trainers answer by `save_answers`, workers by scripts of their load
   std::vector<AskTrainer> asked_trainers;  // a silent one doesn't answer them either
   SealedVersion sealed{1000, 10, false, true, false, true, "", "d1", true};
@@ -133,6 +138,8 @@ class Fixture : public Ports, public ::testing::Test {
   std::function<void()> held_durable;  // ... until the test runs this
 
  private:
+  bool answer_step(const Call& call);
+
   Instant now_;
   std::map<std::string, FakeWorker> engines_;
   std::map<std::pair<std::string, OperationKind>, std::deque<Answer>> scripts_;

@@ -160,7 +160,7 @@ TEST_F(FoundBetweenUpdatesTest, released_worker_that_a_former_owner_held_is_held
   one.start_label = "default";
   one.start_path = "/models/start";
   one.earlier.push_back(EarlierCall{.call = 3, .kind = K::set_label});
-  one.taken_over = TakenOver{.held = true};
+  one.taken_over.emplace().held = true;
   one.in_flight = EarlierCall{.call = 7, .kind = K::read_state};
   one.watch.call = 7;
   state.calls[7] = {"", url(0)};

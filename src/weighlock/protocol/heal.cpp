@@ -10,6 +10,7 @@
 
 #include <utility>
 
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/worker_calls.hpp"
@@ -208,6 +209,7 @@ std::optional<VersionRef> heal_goal(Context& context, const Update& update, cons
 }
 
 void heal_or_quarantine(Context& context, Update& update, Target& target) {
+  if (resume_cache(context, update, target)) return;
   if (target.needs_restart)
     return quarantine(
         context, update, target,
@@ -227,6 +229,8 @@ void heal_or_quarantine(Context& context, Update& update, Target& target) {
 // Begins with a reading: since the last one the process may have become another, and what follows would go to that one.
 void start_heal(Context& context, Update& update, Target& target, VersionRef goal) {
   Worker& worker = context.worker_of(target);
+  if (!has_its_memory(worker))  // a load into what is released ends it
+    return quarantine(context, update, target, target.cause.value_or(context.cause(CauseCode::load_unknown, "")));
   target.goal = std::move(goal);
   target.tries = 0;
   target.waiting_load.reset();

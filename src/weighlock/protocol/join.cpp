@@ -11,8 +11,10 @@
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/policy_fit.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -25,7 +27,7 @@ bool is_loading(const Target& target) {
 
 bool is_curable(const Pair& pair, const Worker& worker) {
   if (worker.state == WorkerState::joining) return true;
-  if (worker.state != WorkerState::quarantined) return false;
+  if (worker.state != WorkerState::quarantined || !has_its_memory(worker)) return false;
   if (!worker.cause) return true;
   switch (worker.cause->code) {
     case CauseCode::operator_hold:
@@ -194,15 +196,10 @@ bool hold_if_suspect(Context& context, Worker& worker) {
 
 bool hold_if_unprovable(Context& context, Worker& worker) {
   const Pair& pair = context.state().pairs.at(worker.pair);
-  const std::optional<Evidence>& asked = pair.spec.policy.evidence;
-  if (!pair.committed || !asked || *asked == Evidence::probe || !worker.dialect) return false;
-  if (!worker.earlier.empty() || !is_curable(pair, worker)) return false;
-  const DialectTraits& traits = context.traits_of(worker);
-  if (*asked <= traits.evidence_best) return false;
-  const Cause cause = context.cause(CauseCode::verify_failed,
-                                    fmt::format("evidence '{}' can't be had of {}, whose best is '{}': ask for less "
-                                                "(settings.evidence), or remove it",
-                                                name(*asked), name(traits.kind), name(traits.evidence_best)));
+  if (!pair.committed || !worker.dialect || !worker.earlier.empty() || !is_curable(pair, worker)) return false;
+  const auto why = why_unprovable(pair.spec.policy, context.traits_of(worker), worker.url, Files::seen);
+  if (!why) return false;
+  const Cause cause = context.cause(CauseCode::verify_failed, *why);
   const bool was_out = worker.state == WorkerState::quarantined;
   if (was_out && worker.cause && worker.cause->message == cause.message) return true;
   context.set_worker(worker, WorkerState::quarantined, cause);

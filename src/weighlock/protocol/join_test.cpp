@@ -23,20 +23,25 @@ TEST_F(JoinTest, update_that_begins_drops_a_join_that_does_not_load_yet_and_take
 }
 
 TEST_F(JoinTest, worker_that_can_not_give_the_evidence_of_its_pair_stays_out_until_less_is_asked_for) {
-  serve_v1(2);
+  engine(0).dialect = DialectKind::vllm;
+  serve_v1(1);
   ConnectPair settings;
   settings.spec = pair().spec;
   settings.spec.policy.evidence = Evidence::checksum;
   settings.new_lineage = false;
   post(settings);
-  restart(1);
+  ChangeWorker add;
+  add.pair = "actor";
+  add.worker.url = url(1);  // nobody knows yet that it is of the other dialect
+  post(add);
   advance(60s);
   EXPECT_EQ(worker(1).state, WorkerState::quarantined);
   ASSERT_TRUE(worker(1).cause);
   EXPECT_NE(worker(1).cause->message.find("'checksum' can't be had of sglang"), std::string::npos);
   EXPECT_TRUE(engine(1).paused);
   EXPECT_EQ(fences.size(), 1u);
-  EXPECT_EQ(count(1, K::load), 1);
+  EXPECT_EQ(count(1, K::load), 0);
+  settings.spec.workers = pair().spec.workers;
   settings.spec.policy.evidence = Evidence::label;
   post(settings);
   advance(60s);

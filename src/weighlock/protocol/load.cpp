@@ -375,7 +375,7 @@ void on_loading_call(Context& context, Update& update, Target& target, Operation
     case Step::loading:
       return on_loaded(context, update, target, outcome);
     case Step::asking:
-      if (kind == OperationKind::read_state) return on_read_again(context, update, target, outcome);
+      if (kind != OperationKind::barrier) return on_read_again(context, update, target, outcome);
       return on_asked(context, update, target, outcome);
     case Step::labelling_version:
       return on_version_labelled(context, update, target, outcome);

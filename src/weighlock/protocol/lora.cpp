@@ -74,7 +74,8 @@ void call_adapter(Context& context, Update& update, Target& target, Step step, O
     if (!operation.directory.empty()) body["directory"] = operation.directory;
     context.record(RecordKind::intent, update, target.worker, std::move(body));
   }
-  context.emit(Call{id, target.worker, worker.dialect, std::move(operation), update.id});
+  const auto dialect = operation.kind == OperationKind::identify ? std::nullopt : worker.dialect;
+  context.emit(Call{id, target.worker, dialect, std::move(operation), update.id});
 }
 
 void give_up_adapter_call(Context& context, Target& target) {
@@ -102,6 +103,7 @@ bool on_adapter_call_ended(Context& context, const CallEnded& event) {
   const auto worker = state.workers.find(call.worker);
   if (worker != state.workers.end() && event.outcome.dialect)
     note_dialect(context, worker->second, *event.outcome.dialect);
+  if (worker != state.workers.end()) note_reading(worker->second, call.kind, event.outcome);
   const auto pair = state.pairs.find(call.pair);
   if (pair == state.pairs.end()) return true;
   const auto known = pair->second.adapters.find(call.worker);
@@ -132,6 +134,7 @@ bool observe_adapters(Context& context, WorkerAdapters& known, const StateReadin
   // What has no known end may have reached this process. Whatever it brought, its directory may be read again.
   std::erase_if(known.names, [](const auto& entry) { return entry.second.certain; });
   for (auto& [name, adapter] : known.names) adapter.attempt = 0;
+  known.taken_over = false;
   known.to_retire.clear();
   known.version.reset();
   known.missing.clear();

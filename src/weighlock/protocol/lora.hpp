@@ -6,6 +6,7 @@
 //   lora_load.cpp    LOADING: one pipeline per worker; batches and the decision are load.cpp's
 //   lora_end.cpp     after the commit; RESTORING
 //   lora_join.cpp    between updates: a worker that restarted gets its adapters back
+//   lora_owner.cpp   what changes when the pair, or the model's, is another gateway's
 //   lora_window.cpp  the window: what it holds, unloading what has left it
 //   locks.cpp        one update at a time on a worker, whichever pairs share it
 //
@@ -86,9 +87,21 @@ void begin_adapter_restoring(Context& context, Update& update);
 void on_adapter_undone(Context& context, Update& update, Target& target, const Outcome& outcome);
 void on_adapter_restore_timer(Context& context, Update& update);
 
+// lora_owner.cpp
+// The pair is another gateway's, or was until now: nothing is known any more of what its workers serve of it.
+void doubt_adapters(Pair& pair, const Cause& why);
+// A worker that comes to the pair.
+WorkerAdapters new_to_pair(const Pair& pair);
+// No model is in it, or another gateway's: its adapters are all that it is looked at for.
+bool is_for_adapters_only(const State& state, const Worker& worker);
+bool can_serve_adapters(const State& state, const Worker& worker);
+// A look at the pair's epoch has ended: what waited for it.
+void adapters_go_on(Context& context, const std::string& pair);
+
 // lora_join.cpp
-// The worker serves and was read a moment ago: what it lacks of its LoRA pairs' adapters is loaded, one pair at a time.
-void begin_adapter_join(Context& context, Worker& worker);
+// The worker serves and was read a moment ago, as this process: what it lacks of its LoRA pairs' adapters is loaded,
+// one pair at a time.
+void begin_adapter_join(Context& context, Worker& worker, const std::string& incarnation);
 // At the end of an update or a join: what the worker could not get is told, and left to the pair's next update.
 void note_lacking(const Pair& pair, WorkerAdapters& known, const Target& target, const std::string& wanted);
 // One that only LoRA pairs use doesn't answer: it is told to the fence hook once, and serves no adapter until it
@@ -111,6 +124,8 @@ void plan_retirement(Pair& pair, std::int64_t version);
 void start_retirements(Context& context);
 // Ends an unload that runs on this worker: an update comes first.
 void preempt_retirement(Context& context, const std::string& worker);
+// Of this pair, everywhere: it is another gateway's.
+void stop_retirements(Context& context, Pair& pair);
 void on_retired(Context& context, Pair& pair, const AdapterCall& call, const Outcome& outcome);
 // True if the timer was an unload's.
 bool on_retire_timer(Context& context, TimerId timer);

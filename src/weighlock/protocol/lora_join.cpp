@@ -15,8 +15,8 @@
 namespace weighlock::protocol {
 namespace {
 
-bool is_of_another(const WorkerAdapters& known, const Worker& worker) {
-  return !known.incarnation.empty() && !worker.incarnation.empty() && known.incarnation != worker.incarnation;
+bool is_of_another(const WorkerAdapters& known, const std::string& incarnation) {
+  return !known.incarnation.empty() && !incarnation.empty() && known.incarnation != incarnation;
 }
 
 bool serves_committed(const Pair& pair, const WorkerAdapters& known) {
@@ -24,8 +24,8 @@ bool serves_committed(const Pair& pair, const WorkerAdapters& known) {
 }
 
 // It does not serve what is committed, or all of the window, and nothing says that it can't.
-bool lacks_adapters(const Pair& pair, const WorkerAdapters& known, const Worker& worker) {
-  if (is_of_another(known, worker)) return true;
+bool lacks_adapters(const Pair& pair, const WorkerAdapters& known, const std::string& incarnation) {
+  if (is_of_another(known, incarnation)) return true;
   const std::string& newest = pair.window.back().name;
   if (!serves_committed(pair, known) && !known.lacking.contains(newest)) return true;
   const std::vector<AdapterVersion> older = older_of_window(pair, newest);
@@ -40,7 +40,8 @@ bool may_join_now(Context& context, const Pair& pair, const Worker& worker) {
       !pair.changes.empty())
     return false;
   if (!pair.active.empty() || !pair.queue.empty() || !pair.joins.empty()) return false;
-  return worker.state == WorkerState::ready && worker.dialect && worker.locked_by.empty() && worker.earlier.empty();
+  return can_serve_adapters(context.state(), worker) && worker.dialect && worker.locked_by.empty() &&
+         worker.earlier.empty();
 }
 
 void begin(Context& context, Pair& pair, Worker& worker) {
@@ -72,15 +73,17 @@ void begin(Context& context, Pair& pair, Worker& worker) {
 
 }  // namespace
 
-void begin_adapter_join(Context& context, Worker& worker) {
+void begin_adapter_join(Context& context, Worker& worker, const std::string& incarnation) {
   for (auto& [name, pair] : context.state().pairs) {
     const auto known = pair.adapters.find(worker.url);
     if (known == pair.adapters.end()) continue;
     const bool was_silent = known->second.cause && known->second.cause->code == CauseCode::unreachable;
-    if (was_silent && pair.committed && serves_committed(pair, known->second) && !is_of_another(known->second, worker))
+    if (was_silent && pair.committed && serves_committed(pair, known->second) &&
+        !is_of_another(known->second, incarnation))
       known->second.cause.reset();
-    if (!may_join_now(context, pair, worker)) continue;
-    if (lacks_adapters(pair, known->second, worker)) return begin(context, pair, worker);  // another one: the next look
+    if (!may_join_now(context, pair, worker) || !lacks_adapters(pair, known->second, incarnation)) continue;
+    if (may_act(context, name)) return begin(context, pair, worker);  // another one: the next look
+    pair.ownership.joins_wait[worker.url] = incarnation;
   }
 }
 

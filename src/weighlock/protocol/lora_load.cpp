@@ -52,7 +52,7 @@ bool serves(const Work& work, const AdapterVersion& version) {
 
 // What the list proves of a name that we may have loaded.
 void learn(Work& work, const AdapterVersion& version) {
-  if (!work.progress.fresh) return;
+  if (!work.progress.fresh || work.known.taken_over) return;
   const auto listed = work.progress.listed.find(version.name);
   if (listed == work.progress.listed.end()) return;
   const auto it = work.known.names.find(version.name);
@@ -156,13 +156,13 @@ void next_step(Work& work) {
   const auto it = work.known.names.find(lacking->name);
   const bool known = it != work.known.names.end();
   const bool ours = known && it->second.attempt == lacking->attempt;
-  const bool listed = work.progress.fresh && work.progress.listed.contains(lacking->name);
-  if ((listed || known) && !ours) {
+  const bool listed = work.progress.listed.contains(lacking->name);  // of late, and not unloaded since
+  if (work.known.taken_over || ((listed || known) && !ours)) {
     if (++work.progress.unloads[lacking->name] > kUnloadTries)
       return fail(
           work, lacking->name, Verdict::unknown, CauseCode::adapter_failed,
           fmt::format("load of {}: the name holds other bytes, and comes back when it is unloaded", lacking->name));
-    work.progress.doubtful = known && !it->second.certain;
+    work.progress.doubtful = work.known.taken_over || (known && !it->second.certain);
     return send_unload(work, lacking->name, false);
   }
   if (const std::string why = rank_refusal(work.update, work.known); !why.empty() && lacking->name == work.wanted.name)
@@ -183,6 +183,8 @@ void on_unloaded(Work& work, const Outcome& outcome) {
     work.known.names.erase(name);
     work.progress.listed.erase(name);
     work.progress.seen.erase(name);
+    const bool is_barrier = work.progress.again && std::exchange(work.known.taken_over, false);
+    if (is_barrier && work.progress.tells) return send_list(work);  // what the former owner left is all there now
     return next_step(work);
   }
   KnownAdapter& entry = work.known.names[name];

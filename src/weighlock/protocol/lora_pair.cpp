@@ -84,8 +84,8 @@ void apply_lora_spec(Context& context, Pair& pair, const PairSpec& before) {
   for (const WorkerSpec& spec : pair.spec.workers) {
     Worker& worker = context.state().workers[spec.url];
     worker.url = spec.url;
-    if (spec.dialect) worker.dialect = spec.dialect;
-    pair.adapters[spec.url];
+    if (spec.dialect && !worker.seen_as) worker.dialect = spec.dialect;
+    pair.adapters.try_emplace(spec.url, new_to_pair(pair));
     watch_for_adapters(context, worker);
   }
 }

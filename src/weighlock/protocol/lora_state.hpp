@@ -38,6 +38,9 @@ struct WorkerAdapters {
   std::optional<Cause> cause;                 // why it doesn't serve the committed one
   std::vector<std::string> missing;           // older names of the window that it could not get, each with the reason
   std::set<std::string> lacking;  // names of the window that it could not get: left to the pair's next update
+  // What another owner of the pair had sent may still be on its way: a list proves nothing, and the first name that is
+  // loaded is unloaded (twice) before, which nothing comes in behind.
+  bool taken_over = false;
 
   // Unloading what has left the window: after an update, outside of its time (lora_window.cpp).
   std::deque<std::string> to_retire;

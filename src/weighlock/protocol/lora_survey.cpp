@@ -17,7 +17,8 @@ Error about(const Update& update, ErrorCode code, std::string_view text) {
 
 void list(Context& context, Update& update, Target& target) {
   Operation operation;
-  operation.kind = context.worker_of(target).dialect ? OperationKind::list_adapters : OperationKind::identify;
+  const bool must_ask = must_be_identified(context.worker_of(target));
+  operation.kind = must_ask ? OperationKind::identify : OperationKind::list_adapters;
   call_adapter(context, update, target, Step::surveying, std::move(operation));
 }
 
@@ -46,13 +47,13 @@ std::optional<Cause> held_back(Context& context, const Worker& worker) {
 
 void fix_members(Context& context, Update& update) {
   const bool any_ready = std::any_of(update.targets.begin(), update.targets.end(), [&](const auto& e) {
-    return e.second.included && context.state().workers.at(e.first).state == WorkerState::ready;
+    return e.second.included && can_serve_adapters(context.state(), context.state().workers.at(e.first));
   });
   for (auto& [url, target] : update.targets) {
     const Worker& worker = context.state().workers.at(url);
     target.former_state = worker.state;
     target.former_version = adapters_of(context, update, target).version;
-    target.role = worker.state == WorkerState::ready || !any_ready ? Role::member : Role::extra;
+    target.role = can_serve_adapters(context.state(), worker) || !any_ready ? Role::member : Role::extra;
     target.step = target.included ? Step::paused : Step::done;  // "paused" is where load.cpp takes up a target
     target.counted_lost = !target.included;
   }
@@ -109,7 +110,8 @@ void begin_adapter_survey(Context& context, Update& update) {
 
 void on_adapter_survey_call(Context& context, Update& update, Target& target, OperationKind kind,
                             const Outcome& outcome) {
-  if (outcome.kind == OutcomeKind::unknown && kind != OperationKind::identify && ++target.tries < kReadTries)
+  const bool may_be_repeated = outcome.kind == OutcomeKind::unknown || is_strange(kind, outcome);
+  if (may_be_repeated && kind != OperationKind::identify && ++target.tries < kReadTries)
     return list(context, update, target);
   if (outcome.ok() && kind == OperationKind::identify && context.worker_of(target).dialect)
     return list(context, update, target);

@@ -75,7 +75,7 @@ bool has_to_retire(const Pair& pair, WorkerAdapters& known) {
 bool may_retire(const State& state, const std::string& url) {
   const auto worker = state.workers.find(url);
   return worker != state.workers.end() && worker->second.locked_by.empty() && worker->second.dialect &&
-         worker->second.state == WorkerState::ready;
+         can_serve_adapters(state, worker->second);
 }
 
 }  // namespace
@@ -144,6 +144,10 @@ void start_retirements(Context& context) {
     if (is_superseded(pair)) continue;
     for (auto& [url, known] : pair.adapters) {
       if (known.retire_call || !has_to_retire(pair, known) || !may_retire(context.state(), url)) continue;
+      if (!may_act(context, name)) {
+        pair.ownership.unloads_wait = true;
+        break;
+      }
       send(context, pair, url, known, false);
     }
   }
@@ -153,6 +157,13 @@ void preempt_retirement(Context& context, const std::string& worker) {
   for (auto& [name, pair] : context.state().pairs) {
     const auto known = pair.adapters.find(worker);
     if (known != pair.adapters.end() && known->second.retire_call) stop_call(context, known->second);
+  }
+}
+
+void stop_retirements(Context& context, Pair& pair) {
+  for (auto& [url, known] : pair.adapters) {
+    if (known.retire_call) stop_call(context, known);
+    end_round(known);
   }
 }
 

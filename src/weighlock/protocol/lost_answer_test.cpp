@@ -46,6 +46,10 @@ TEST_F(LostAnswerTest, engine_that_proves_the_new_version_is_not_sent_it_again) 
   proven.reading = StateReading{"start-1", "1", true, "/models/start"};
   proven.evidence = Evidence::spot;
   script(0, K::verify, proven);
+  Outcome continued;
+  continued.kind = OutcomeKind::ok;
+  continued.reading = StateReading{"start-1", "1", false, "/models/start"};
+  script(0, K::resume, continued);
   const UpdateId id = lose(true);
   EXPECT_EQ(update(id).state, UpdateState::succeeded);
   EXPECT_EQ(count(0, K::load), 1);

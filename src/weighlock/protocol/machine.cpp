@@ -40,6 +40,9 @@ void route(Context& context, Update& update, Target& target, OperationKind kind,
     case Step::repausing:
       on_loading_call(context, update, target, kind, outcome);
       return;
+    case Step::cache_resuming:
+      on_cache_resumed(context, update, target, outcome);
+      return;
     case Step::heal_reading:
     case Step::heal_pausing:
     case Step::heal_labelling:
@@ -111,6 +114,7 @@ void on_call_ended(Context& context, const CallEnded& event) {
   }
   const EarlierCall call = *worker.in_flight;
   if (event.outcome.dialect) note_dialect(context, worker, *event.outcome.dialect);
+  note_reading(worker, call.kind, event.outcome);
   const bool writes_label =
       call.kind == OperationKind::set_label || (call.kind == OperationKind::load && call.carries_label &&
                                                 worker.dialect && context.traits_of(worker).load_sets_label);

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -39,9 +40,9 @@ bool is_as_found(const Worker& worker) {
 }
 
 // Of a pair that is another gateway's nothing is kept but what this one must know if the worker comes back: that a call
-// of its own may still run there.
+// of its own may still run there, or memory be missing.
 bool may_be_let_go(const Pair& pair, const Worker& worker) {
-  if (is_superseded(pair)) return worker.earlier.empty();
+  if (is_superseded(pair)) return worker.earlier.empty() && has_its_memory(worker);
   return worker.state == WorkerState::ready || worker.state == WorkerState::gone ||
          worker.state == WorkerState::draining || is_as_found(worker);
 }
@@ -84,7 +85,7 @@ void enter_pair(Context& context, Pair& pair, const WorkerSpec& spec) {
   if (worker.pair.empty())
     worker.incarnation.clear();  // seen for its adapters' sake, and not recorded: to be read anew
   worker.pair = pair.spec.name;
-  if (spec.dialect) worker.dialect = spec.dialect;
+  if (spec.dialect && !worker.seen_as) worker.dialect = spec.dialect;  // what an engine showed is known better
   take_over_stranger(pair, worker);
   if (was_abandoned) {
     worker.version.reset();  // its numbers were of a pair that is gone, whatever this one is named

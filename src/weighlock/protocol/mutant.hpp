@@ -22,6 +22,7 @@ enum class Mutant {
   label_is_trusted,         // recovery believes a label of ours, whatever was loaded since
   epoch_ignored,            // who was replaced goes on as if the pair were its own
   member_failure_ignored,   // a collective in which a member failed is taken for success
+  adapters_outlive_owner,   // who takes a LoRA pair back believes what it knew of names before
   count_
 };
 

@@ -60,7 +60,7 @@ std::optional<Error> refuse_add(Context& context, const Pair& pair, const Change
       worker->second.pair != event.pair && worker->second.state != WorkerState::abandoned)
     return refuse(ErrorCode::conflict, fmt::format("worker {} belongs to pair '{}'; remove it there first",
                                                    event.worker.url, worker->second.pair));
-  if (!pair.spec.lora) return std::nullopt;
+  if (!pair.spec.lora) return refuse_unfit(context, pair.spec, event.worker);
   PairSpec wanted = pair.spec;
   wanted.workers.push_back(event.worker);
   return refuse_lora(context, wanted);
@@ -180,6 +180,7 @@ void release(Context& context, const ChangeWorker& event) {
   if (it->second.state == WorkerState::abandoned) return forget_worker(context, it->second.url);
   Worker& worker = it->second;
   worker.joins = JoinHistory{};
+  worker.memory = EngineMemory::whole;  // whoever releases it has seen to that
   Pair& pair = state.pairs.at(event.pair);
   if (pair.committed) pair.deaths.erase(version_key(*pair.committed));
   context.set_worker(worker, WorkerState::joining, operator_cause(context, "released by its operator", event.reason));

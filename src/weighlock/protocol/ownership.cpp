@@ -189,6 +189,7 @@ void end_look(Context& context, const std::string& name) {
   Ownership& own = pair->ownership;
   own.looked_again = false;
   const std::deque<EventBody> parked = std::exchange(own.parked, {});
+  own.acts = true;
   const bool list_stands = std::exchange(own.go_on_waits, false) && std::exchange(own.update_waits, false);
   if (std::exchange(own.recover_waits, false)) recover_pair(context, name);
   if (Update* update = active_of(context, *pair); update && own.stop_waits) stop_update(context, *update);
@@ -197,6 +198,9 @@ void end_look(Context& context, const std::string& name) {
   Pair* left = find_pair(context, name);
   if (left && std::exchange(left->ownership.stop_waits, false)) stop_if_idle(context);
   if (left && left->ownership.bring_back) pair_is_idle(context, name);
+  adapters_go_on(context, name);
+  left = find_pair(context, name);
+  if (left) left->ownership.acts = false;
 }
 
 }  // namespace
@@ -255,6 +259,11 @@ void list_before_pause(Context& context, const Update& update) {
   write_list(context, update.pair, context.pair_of(update));
 }
 
+bool is_being_claimed(Context& context, const Pair& pair) {
+  const Ownership& own = pair.ownership;
+  return keeps_epochs(context) && own.none_because.empty() && own.epoch == 0 && (own.connects || own.claim);
+}
+
 bool waits_for_epoch(Context& context, Update& update) {
   if (!keeps_epochs(context)) return false;
   Pair& pair = context.pair_of(update);
@@ -263,7 +272,9 @@ bool waits_for_epoch(Context& context, Update& update) {
   if (own.epoch == 0 && !own.claim && !own.none_because.empty()) return false;  // blind: said in every status
   if (own.epoch > 0 && !own.claim && own.written && covers(*own.written, list)) {
     write_list(context, update.pair, pair);  // somebody else paused one of them: not waited for
-    return false;
+    if (!is_lora(context, update) || may_act(context, update.pair)) return false;
+    own.update_waits = own.go_on_waits = true;  // its loads follow at once, and no answer is looked at before
+    return true;
   }
   if (!own.claim) ask_claim(context, update.pair, pair, std::move(list));
   if (!own.update_waits) context.start_timer(update, "epoch", limits::kEpochWriteTimeout);
@@ -293,19 +304,40 @@ bool is_listed(Context& context, const Worker& worker) {
   return own.refusals >= kRefusalsMax;
 }
 
-bool may_be_held(Context& context, const Worker& worker) {
-  Pair* pair = find_pair(context, worker.pair);
-  if (!keeps_epochs(context) || !pair) return true;
-  Ownership& own = pair->ownership;
-  if (own.epoch > 0 || !own.none_because.empty()) return is_listed(context, worker);
+namespace {
+
+// Of a pair without an epoch: takes one, if the pair is nobody's. True: none can be had.
+bool has_none(Context& context, const std::string& name, Pair& pair) {
+  Ownership& own = pair.ownership;
   if (own.claim) return false;
   // Whoever has it keeps it: nobody asked this gateway for the pair.
   if (!own.free_at || context.now() - *own.free_at > limits::kEpochStale) {
-    look(context, worker.pair, *pair);
+    look(context, name, pair);
     return false;
   }
   if (own.refusals >= kRefusalsMax) return true;
-  ask_claim(context, worker.pair, *pair, held_workers(context, worker.pair, nullptr));
+  ask_claim(context, name, pair, held_workers(context, name, nullptr));
+  return false;
+}
+
+}  // namespace
+
+bool may_be_held(Context& context, const Worker& worker) {
+  Pair* pair = find_pair(context, worker.pair);
+  if (!keeps_epochs(context) || !pair) return true;
+  const Ownership& own = pair->ownership;
+  if (own.epoch > 0 || !own.none_because.empty()) return is_listed(context, worker);
+  return has_none(context, worker.pair, *pair);
+}
+
+bool may_act(Context& context, const std::string& name) {
+  Pair* pair = find_pair(context, name);
+  if (!keeps_epochs(context) || !pair) return true;
+  Ownership& own = pair->ownership;
+  if (is_superseded(*pair)) return false;
+  if (own.epoch == 0) return !own.none_because.empty() || has_none(context, name, *pair);
+  if (own.acts || (is_fresh(context, own) && own.parked.empty() && !own.recover_waits)) return true;
+  look(context, name, *pair);
   return false;
 }
 
@@ -356,7 +388,8 @@ void note_claimed(Context& context, const std::string& name, Pair& pair, const C
   context.record(RecordKind::epoch, name, "", "", std::move(body));
   if (claimed.predecessor) {
     own.written.reset();  // what our predecessor held stands there too
-    take_over_workers(context.state(), name, *claimed.predecessor);
+    stop_retirements(context, pair);
+    take_over_workers(context.state(), name, *claimed.predecessor, context.now());
   }
   if (!own.look) look_later(context, name, pair);
 }
@@ -374,6 +407,7 @@ void on_epoch_claimed(Context& context, const EpochClaimed& event) {
     return supersede(context, event.pair, *event.claimed->superseded_by);
   note_claimed(context, event.pair, *pair, *event.claimed);
   if (std::exchange(own.again, false)) write_list(context, event.pair, *pair);
+  adapters_go_on(context, event.pair);
   if (Update* update = active_of(context, *pair); update && waits) {
     if (is_fresh(context, own)) return go_on(context, *update);
     own.update_waits = own.go_on_waits = true;  // the process stood still behind it
@@ -388,7 +422,8 @@ void on_epoch_seen(Context& context, const EpochSeen& event) {
   Ownership& own = pair->ownership;
   own.look.reset();
   own.overdue = false;
-  const bool waited_for = !own.parked.empty() || own.recover_waits || own.go_on_waits || own.stop_waits;
+  const bool waited_for = !own.parked.empty() || own.recover_waits || own.go_on_waits || own.stop_waits ||
+                          own.unloads_wait || !own.joins_wait.empty();
   if (!event.highest) {
     own.look_trouble = event.highest.error();
     if (own.epoch == 0 && event.highest.error().code == ErrorCode::storage_not_visible)

@@ -14,7 +14,8 @@
 //   * Without an epoch nobody is paused between updates: it is taken first, if the pair is nobody's.
 //   * Who sees a higher epoch is superseded: the update ends, nobody is called any more.
 //   * Who takes an epoch doubts every worker of the pair (an earlier call, so a barrier) and takes over the listed
-//     pauses.
+//     pauses. Of a LoRA pair it doubts every name (lora_owner.cpp).
+//   * A LoRA pair's workers are other pairs' too, so their events lead to calls of it: those ask `may_act`.
 //
 // A state without an owner's id keeps no epochs at all.
 #pragma once
@@ -26,6 +27,8 @@
 namespace weighlock::protocol {
 
 bool is_superseded(const Pair& pair);
+// Whose the pair is, is still to be seen: nobody of it is brought back meanwhile.
+bool is_being_claimed(Context& context, const Pair& pair);
 // Read-only from here on: the new owner barriers every worker and takes over what we hold paused.
 void supersede(Context& context, const std::string& pair, Epoch by);
 // The refusal of whatever is asked of a superseded pair.
@@ -59,6 +62,9 @@ void on_epoch_wait_timer(Context& context, Update& update);
 void on_epoch_claimed(Context& context, const EpochClaimed& event);
 void on_epoch_seen(Context& context, const EpochSeen& event);
 void on_epoch_timer(Context& context, const std::string& pair);
+// Whether the pair's workers may be called now, where no event of the pair leads to it (a look at a shared worker, the
+// end of another pair's update). False: a look was asked for, or the pair is another's; behind it `adapters_go_on`.
+bool may_act(Context& context, const std::string& pair);
 // True: the event waits for a look at its pair's epoch, and comes again.
 bool park(Context& context, const EventBody& body);
 // Shutdown: true if the pair's update, which holds engines, is undone behind a look.
@@ -74,7 +80,7 @@ void on_taken_over_read(Context& context, Update& update, Target& target);
 void settle_taken_over(Context& context, Worker& worker, const StateReading& reading, bool first);
 
 // For the machine and the replay alike.
-void take_over_workers(State& state, const std::string& pair, const Epoch& predecessor);
+void take_over_workers(State& state, const std::string& pair, const Epoch& predecessor, Instant now);
 // The worker comes to the pair; our predecessor had held it paused perhaps.
 void take_over_stranger(Pair& pair, Worker& worker);
 void let_go_of_workers(State& state, const std::string& pair);

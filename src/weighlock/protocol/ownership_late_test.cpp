@@ -12,18 +12,10 @@ constexpr Milliseconds kStoodStill{14s};  // longer than any limit of a look
 
 class LateTest : public OwnedFixture {
  protected:
-  static Outcome ok() {
-    Outcome outcome;
-    outcome.kind = OutcomeKind::ok;
-    return outcome;
-  }
   // The first worker's pause is answered after the last look went stale, and the look that this asks for is under way;
   // then the process stands still.
   UpdateId stand_still_behind_a_look() {
-    connect(2);
-    request(1);
-    silence(0, K::pause);
-    const UpdateId id = request(2);
+    const UpdateId id = held_up_at(K::pause);
     epochs->looks_silent = true;
     stand_still(limits::kEpochStale + 1ms);
     engine(0).paused = true;
@@ -38,15 +30,6 @@ class LateTest : public OwnedFixture {
   void answer_look() {
     ASSERT_TRUE(own().look);
     post(EpochSeen{*own().look, "actor", seen});
-  }
-  void quarantine_by_hand(int i) {
-    ChangeWorker event;
-    event.token = 70;
-    event.pair = "actor";
-    event.change = WorkerChange::quarantine;
-    event.worker.url = url(i);
-    post(event);
-    ASSERT_FALSE(replies.back().error);
   }
   std::size_t before = 0;
   int looks_before = 0;
@@ -113,10 +96,7 @@ TEST_F(LateTest, look_that_is_not_answered_in_its_grace_either_is_not_waited_for
 }
 
 TEST_F(LateTest, process_that_stands_still_while_the_storage_says_nothing_waits_for_it_once_more) {
-  connect(2);
-  request(1);
-  silence(0, K::load);
-  const UpdateId id = request(2);
+  const UpdateId id = held_up_at(K::load);
   epochs->looks_silent = true;
   advance(limits::kEpochLookBusy + limits::kEpochLookTimeout + 1s);
   ASSERT_TRUE(own().overdue);
@@ -135,10 +115,7 @@ TEST_F(LateTest, process_that_stands_still_while_the_storage_says_nothing_waits_
 }
 
 TEST_F(LateTest, process_that_stands_still_in_a_looks_grace_waits_for_its_answer_once_more) {
-  connect(2);
-  request(1);
-  silence(0, K::load);
-  const UpdateId id = request(2);
+  const UpdateId id = held_up_at(K::load);
   epochs->looks_silent = true;
   advance(limits::kEpochLookTimeout + 100ms);
   ASSERT_TRUE(own().in_grace);
@@ -162,9 +139,8 @@ TEST_F(LateTest, process_that_stands_still_in_a_looks_grace_waits_for_its_answer
 TEST_F(LateTest, list_that_was_written_long_ago_pauses_nobody_before_a_look) {
   for (const bool taken : {true, false}) {
     SCOPED_TRACE(taken);
-    keep_epochs("me", std::make_shared<FakeEpochs>());
-    connect(2);
-    request(1);
+    begin_anew();
+    serve_v1();
     epochs->claims_silent = true;
     const UpdateId id = request(2);
     ASSERT_EQ(update(id).state, UpdateState::pausing);
@@ -176,8 +152,7 @@ TEST_F(LateTest, list_that_was_written_long_ago_pauses_nobody_before_a_look) {
     post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{1, std::nullopt, std::nullopt}});
     EXPECT_EQ(count(0, K::pause) + count(1, K::pause), paused) << "the process stood still behind it";
     epochs->looks_silent = epochs->claims_silent = false;
-    ASSERT_TRUE(own().look);
-    post(EpochSeen{*own().look, "actor", epochs->highest()});
+    storage_answers_look();
     if (taken) {
       EXPECT_EQ(count(0, K::pause) + count(1, K::pause), paused);
       EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
@@ -192,12 +167,9 @@ TEST_F(LateTest, list_that_was_written_long_ago_pauses_nobody_before_a_look) {
 TEST_F(LateTest, gateway_that_is_told_to_stop_after_it_stood_still_looks_before_it_undoes_its_update) {
   for (const bool taken : {true, false}) {
     SCOPED_TRACE(taken);
-    keep_epochs("me", std::make_shared<FakeEpochs>());
+    begin_anew();
     stopped = false;
-    connect(2);
-    request(1);
-    silence(0, K::load);
-    const UpdateId id = request(2);
+    const UpdateId id = held_up_at(K::load);
     stand_still(kStoodStill);
     if (taken) taken_by_another();
     before = calls();
@@ -207,7 +179,7 @@ TEST_F(LateTest, gateway_that_is_told_to_stop_after_it_stood_still_looks_before_
     EXPECT_FALSE(stopped);
     ASSERT_TRUE(own().look);
     epochs->looks_silent = false;
-    post(EpochSeen{*own().look, "actor", epochs->highest()});
+    storage_answers_look();
     EXPECT_TRUE(stopped);
     EXPECT_EQ(calls() == before, taken);
     EXPECT_EQ(update(id).error->code, taken ? ErrorCode::superseded : ErrorCode::shutting_down);
@@ -217,10 +189,9 @@ TEST_F(LateTest, gateway_that_is_told_to_stop_after_it_stood_still_looks_before_
 TEST_F(LateTest, client_that_waits_for_a_look_is_answered_before_a_gateway_stops) {
   for (const bool taken : {true, false}) {
     SCOPED_TRACE(taken);
-    keep_epochs("me", std::make_shared<FakeEpochs>());
+    begin_anew();
     stopped = false;
-    connect(2);
-    request(1);
+    serve_v1();
     silence(0, K::read_state);
     silence(1, K::read_state);
     request(2);
@@ -235,8 +206,7 @@ TEST_F(LateTest, client_that_waits_for_a_look_is_answered_before_a_gateway_stops
     post(Shutdown{});
     EXPECT_FALSE(stopped);
     epochs->looks_silent = false;
-    ASSERT_TRUE(own().look);
-    post(EpochSeen{*own().look, "actor", epochs->highest()});
+    storage_answers_look();
     advance(1min);
     EXPECT_TRUE(stopped);
     EXPECT_EQ(replies.back().token, 44u);
@@ -248,8 +218,7 @@ TEST_F(LateTest, client_that_waits_for_a_look_is_answered_before_a_gateway_stops
 
 // A heal ends under the label that the worker had before, whatever it did to it.
 TEST_F(LateTest, worker_that_is_healed_is_listed_without_a_label) {
-  connect(2);
-  request(1);
+  serve_v1();
   script(0, K::load, failed(OutcomeKind::touched, "broken"));
   silence(0, K::load);
   Policy everyone;
@@ -261,10 +230,7 @@ TEST_F(LateTest, worker_that_is_healed_is_listed_without_a_label) {
 }
 
 TEST_F(LateTest, worker_that_is_verified_at_the_commit_is_listed_with_its_new_label) {
-  connect(2);
-  request(1);
-  silence(0, K::resume);
-  const UpdateId id = request(2);
+  const UpdateId id = held_up_at(K::resume);
   ASSERT_EQ(update(id).state, UpdateState::resuming);
   ASSERT_FALSE(epochs->highest().paused.empty());
   EXPECT_EQ(epochs->highest().paused[0], (HeldWorker{url(0), "start-1", "2"}));
@@ -272,8 +238,7 @@ TEST_F(LateTest, worker_that_is_verified_at_the_commit_is_listed_with_its_new_la
 
 // A load under the label that it has can't be told from none.
 TEST_F(LateTest, worker_that_is_loaded_under_the_label_that_it_has_is_listed_without_one) {
-  connect(2);
-  request(1);
+  serve_v1();
   ConnectPair again;
   again.token = 9;
   again.spec = pair().spec;
@@ -294,7 +259,7 @@ TEST_F(LateTest, pair_whose_caller_pauses_lists_nobody) {
   again.spec.policy.pause = PauseOwner::caller;
   post(again);
   request(1, again.spec.policy);
-  quarantine_by_hand(0);
+  change(WorkerChange::quarantine, 0);
   advance(1min);
   EXPECT_TRUE(epochs->highest().paused.empty());
 }
@@ -304,9 +269,8 @@ TEST_F(LateTest, pair_whose_caller_pauses_lists_nobody) {
 TEST_F(LateTest, nobody_of_the_running_update_is_ready_while_a_start_waits_for_its_look) {
   for (const bool committed : {false, true}) {
     SCOPED_TRACE(committed);
-    keep_epochs("me", std::make_shared<FakeEpochs>());
-    connect(2);
-    request(1);
+    begin_anew();
+    serve_v1();
     committed ? die_at_record(RecordKind::commit, "", true) : die_at_record(RecordKind::intent, "load", true);
     const UpdateId id = request(2);
     ASSERT_TRUE(dead());
@@ -317,15 +281,14 @@ TEST_F(LateTest, nobody_of_the_running_update_is_ready_while_a_start_waits_for_i
     advance(1s);
     EXPECT_EQ(calls(), before);
     epochs->looks_silent = false;
-    post(EpochSeen{*own().look, "actor", epochs->highest()});
+    storage_answers_look();
     for (int i = 0; i < 2; ++i) EXPECT_EQ(worker(i).state, WorkerState::ready) << i;
     EXPECT_EQ(update(id).state, committed ? UpdateState::succeeded : UpdateState::rolled_back);
   }
 }
 
 TEST_F(LateTest, update_whose_commit_was_on_disk_ends_at_the_start_of_a_gateway_that_lost_the_pair) {
-  connect(2);
-  request(1);
+  serve_v1();
   die_at_record(RecordKind::commit, "", true);
   const UpdateId id = request(2);
   ASSERT_TRUE(dead());
@@ -333,7 +296,7 @@ TEST_F(LateTest, update_whose_commit_was_on_disk_ends_at_the_start_of_a_gateway_
   ASSERT_EQ(update(id).state, UpdateState::committing);
   taken_by_another();
   epochs->looks_silent = false;
-  post(EpochSeen{*own().look, "actor", epochs->highest()});
+  storage_answers_look();
   EXPECT_EQ(update(id).state, UpdateState::failed);
   ASSERT_TRUE(update(id).error);
   EXPECT_EQ(update(id).error->code, ErrorCode::superseded);
@@ -347,7 +310,7 @@ TEST_F(LateTest, update_whose_commit_was_on_disk_ends_at_the_start_of_a_gateway_
 TEST_F(LateTest, operators_quarantine_at_a_gateway_that_never_had_the_pair_pauses_no_worker_of_another) {
   connect(2);
   epochs->files[1] = Epoch{1, "another", "far", "", "", {}};
-  quarantine_by_hand(0);
+  change(WorkerChange::quarantine, 0);
   advance(10min);
   EXPECT_EQ(worker(0).state, WorkerState::quarantined);
   EXPECT_EQ(count(0, K::pause), 0);
@@ -358,7 +321,7 @@ TEST_F(LateTest, operators_quarantine_at_a_gateway_that_never_had_the_pair_pause
 
 TEST_F(LateTest, operators_quarantine_of_a_pair_that_is_nobodys_takes_its_epoch_and_pauses) {
   connect(2);
-  quarantine_by_hand(0);
+  change(WorkerChange::quarantine, 0);
   advance(10s);
   EXPECT_TRUE(engine(0).paused);
   EXPECT_EQ(own().epoch, 1);
@@ -368,17 +331,16 @@ TEST_F(LateTest, operators_quarantine_of_a_pair_that_is_nobodys_takes_its_epoch_
 TEST_F(LateTest, operators_quarantine_pauses_where_no_epoch_can_be_kept) {
   epochs->look_error = epochs->claim_error = Error{ErrorCode::storage_not_visible, "no such mount", nullptr};
   connect(2);
-  quarantine_by_hand(0);
+  change(WorkerChange::quarantine, 0);
   advance(10s);
   EXPECT_TRUE(engine(0).paused);
 }
 
 TEST_F(LateTest, worker_that_is_quarantined_between_updates_is_listed_before_it_is_paused) {
-  connect(2);
-  request(1);
+  serve_v1();
   const int paused = count(0, K::pause);
   epochs->claims_silent = true;
-  quarantine_by_hand(0);
+  change(WorkerChange::quarantine, 0);
   advance(5s);
   EXPECT_EQ(count(0, K::pause), paused);
   epochs->claims_silent = false;
@@ -391,11 +353,10 @@ TEST_F(LateTest, worker_that_is_quarantined_between_updates_is_listed_before_it_
 }
 
 TEST_F(LateTest, storage_that_goes_on_refusing_the_list_keeps_no_worker_out_of_service_for_long) {
-  connect(2);
-  request(1);
+  serve_v1();
   const int paused = count(0, K::pause);
   epochs->claim_error = Error{ErrorCode::storage_full, "no space left", nullptr};
-  quarantine_by_hand(0);
+  change(WorkerChange::quarantine, 0);
   advance(2s);
   EXPECT_EQ(count(0, K::pause), paused) << "it is asked again first";
   advance(1min);
@@ -404,19 +365,17 @@ TEST_F(LateTest, storage_that_goes_on_refusing_the_list_keeps_no_worker_out_of_s
 
 // Where no label says that a load has begun, the former one says nothing.
 TEST_F(LateTest, worker_of_a_pair_that_never_pauses_is_listed_without_a_label_while_it_may_be_loaded) {
-  connect(2);
-  request(1);
+  serve_v1();
   Policy never = pair().spec.policy;
   never.pause = PauseOwner::never;
   silence(0, K::load);
   const UpdateId id = request(2, never);
   ASSERT_EQ(update(id).state, UpdateState::loading);
-  for (const HeldWorker& held : epochs->highest().paused) EXPECT_EQ(held.label, "") << held.url;
+  for (const HeldWorker& one : epochs->highest().paused) EXPECT_EQ(one.label, "") << one.url;
 }
 
 TEST_F(LateTest, pause_of_a_worker_that_its_trainer_had_paused_and_continued_is_listed) {
-  connect(2);
-  request(1);
+  serve_v1();
   engine(0).paused = true;
   silence(0, K::load);
   request(2);

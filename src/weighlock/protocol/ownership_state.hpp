@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,6 +56,11 @@ struct Ownership {
                                     // waits for that is answered before the process ends
   bool bring_back = false;          // workers were taken over, and nobody has looked after them yet
   std::deque<EventBody> parked;     // wait for the running look: what follows from them could change engines
+  bool acts = false;                // within what waited for a look: no other one is due
+  // LoRA, what events of other pairs led to and waits for a look: workers that were found lacking adapters, with the
+  // process that was read; and names that have left the window.
+  std::map<std::string, std::string> joins_wait;
+  bool unloads_wait = false;
 };
 
 }  // namespace weighlock::protocol

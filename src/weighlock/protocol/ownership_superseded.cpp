@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -54,6 +55,8 @@ void supersede(Context& context, const std::string& name, Epoch by) {
     for (auto& [url, target] : context.state().updates.at(id).targets) context.give_up(target);
   }
   let_go_of_workers(context.state(), name);
+  stop_retirements(context, pair);
+  doubt_adapters(pair, context.cause(CauseCode::foreign, error.message));
   for (auto& [url, worker] : context.state().workers) {
     if (worker.pair == name && worker.state != WorkerState::abandoned)
       context.set_worker(worker, WorkerState::foreign, context.cause(CauseCode::foreign, error.message));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 #include "weighlock/protocol/replay.hpp"
@@ -57,8 +58,11 @@ bool start_bring_back(Context& context, const std::string& name) {
   std::vector<std::string> urls;
   for (auto& [url, worker] : context.state().workers) {
     if (worker.pair != name || worker.state == WorkerState::abandoned) continue;
-    if (!worker.taken_over || !worker.taken_over->held || worker.taken_over->tried) continue;
-    worker.taken_over->tried = true;
+    // Read by an update that ended before it paused anyone: whole, and paused still by its former owner.
+    const bool was_read = !worker.taken_over && worker.state == WorkerState::ready && worker.paused_by_us;
+    const bool is_held = worker.taken_over && worker.taken_over->held && !worker.taken_over->tried;
+    if (!(is_held || (was_read && worker.earlier.empty()))) continue;
+    if (is_held) worker.taken_over->tried = true;
     urls.push_back(url);
   }
   if (urls.empty()) return false;
@@ -126,9 +130,14 @@ void take_over_worker(Pair& pair, Worker& worker, const HeldWorker* listed) {
 
 }  // namespace
 
-void take_over_workers(State& state, const std::string& name, const Epoch& predecessor) {
+void take_over_workers(State& state, const std::string& name, const Epoch& predecessor, Instant now) {
   const auto pair = state.pairs.find(name);
   if (pair == state.pairs.end()) return;
+  doubt_adapters(pair->second,
+                 Cause{CauseCode::foreign, "the pair was another gateway's; it is to be loaded anew", now});
+  for (auto& [url, known] : pair->second.adapters) {
+    if (!pair->second.committed) known.cause.reset();  // nothing was to be served yet
+  }
   std::vector<HeldWorker> strangers = predecessor.paused;
   for (auto& [url, worker] : state.workers) {
     if (worker.pair != name || worker.state == WorkerState::abandoned) continue;
@@ -157,23 +166,28 @@ void let_go_of_workers(State& state, const std::string& name) {
   }
 }
 
-void Replay::epoch(const Record& record) {
+void Replay::epoch(const Record& record, Instant at) {
   const json::value body(record.body);
   Pair* pair = pair_of(record);
   if (!pair) return;
   pair->ownership = Ownership();
   pair->ownership.epoch = number_of(body, "epoch");
-  if (const json::value* before = find(body, "predecessor"))
-    take_over_workers(state_, record.pair, epoch_from(*before));
+  if (const json::value* before = find(body, "predecessor")) {
+    forget_unloads(record.pair);
+    take_over_workers(state_, record.pair, epoch_from(*before), at);
+  }
 }
 
-void Replay::superseded(const Record& record) {
+void Replay::superseded(const Record& record, Instant at) {
   Pair* pair = pair_of(record);
   if (!pair) return;
   pair->ownership.superseded_by = epoch_from(json::value(record.body));
   pair->ownership.bring_back = false;
   pair->ownership.strangers.clear();
   let_go_of_workers(state_, record.pair);
+  const Error error = superseded_error(record.pair, *pair->ownership.superseded_by);
+  doubt_adapters(*pair, Cause{CauseCode::foreign, error.message, at});
+  forget_unloads(record.pair);
 }
 
 json::object epoch_body(const Epoch& epoch) {

@@ -8,20 +8,7 @@ namespace {
 using namespace std::chrono_literals;
 using K = OperationKind;
 
-class TakeoverTest : public OwnedFixture {
- protected:
-  // Its workers had the label that they started with.
-  void left_by_predecessor(std::vector<HeldWorker> paused) {
-    for (HeldWorker& one : paused) one.label = "default";
-    epochs->files[1] = Epoch{1, "predecessor", "near", "", "", std::move(paused)};
-  }
-  void hold_up_in_the_load() {
-    connect(2);
-    request(1);
-    silence(0, K::load);
-    request(2);
-  }
-};
+class TakeoverTest : public OwnedFixture {};
 
 TEST_F(TakeoverTest, connect_takes_the_next_epoch_and_brings_back_whom_the_predecessor_left_paused) {
   left_by_predecessor({{url(0), "start-1"}});
@@ -90,7 +77,7 @@ TEST_F(TakeoverTest, whom_the_predecessor_left_paused_comes_back_although_the_fi
 TEST_F(TakeoverTest, worker_with_another_label_than_it_was_listed_with_is_not_taken_to_be_whole) {
   for (const char* listed : {"1", ""}) {
     SCOPED_TRACE(listed);
-    keep_epochs("me", std::make_shared<FakeEpochs>());
+    begin_anew();
     epochs->files[1] = Epoch{1, "predecessor", "near", "", "", {{url(0), "start-1", listed}}};
     engine(0).paused = true;
     engine(0).label = "2";
@@ -143,8 +130,7 @@ TEST_F(TakeoverTest, worker_that_can_not_be_reached_at_the_takeover_is_quarantin
 }
 
 TEST_F(TakeoverTest, connecting_again_takes_the_pair_back) {
-  connect(2);
-  request(1);
+  serve_v1();
   taken_by_another();
   advance(limits::kEpochLookPeriod);
   ASSERT_TRUE(is_superseded(pair()));
@@ -160,7 +146,7 @@ TEST_F(TakeoverTest, connecting_again_takes_the_pair_back) {
 }
 
 TEST_F(TakeoverTest, superseded_pair_is_removed_without_a_call) {
-  hold_up_in_the_load();
+  held_up_at(K::load);
   taken_by_another();
   advance(limits::kEpochLookBusy);
   const std::size_t before = calls();
@@ -171,14 +157,14 @@ TEST_F(TakeoverTest, superseded_pair_is_removed_without_a_call) {
 }
 
 TEST_F(TakeoverTest, connect_that_waits_for_a_look_is_answered_whatever_the_look_says) {
-  hold_up_in_the_load();
+  held_up_at(K::load);
   taken_by_another();
   epochs->looks_silent = true;
   stand_still(limits::kEpochStale + 1ms);
   connect(2);
   ASSERT_EQ(own().parked.size(), 1u);
   epochs->looks_silent = false;
-  post(EpochSeen{*own().look, "actor", epochs->highest()});
+  storage_answers_look();
   EXPECT_EQ(replies.back().token, 1u);
   EXPECT_FALSE(replies.back().error);
   EXPECT_EQ(own().epoch, 10);
@@ -188,7 +174,7 @@ TEST_F(TakeoverTest, connect_that_waits_for_a_look_is_answered_whatever_the_look
 
 // Its connection is closed when nothing waits for it any more; and it may still run when the worker comes back.
 TEST_F(TakeoverTest, worker_that_leaves_a_lost_pair_with_a_call_of_ours_is_barriered_when_it_comes_back) {
-  hold_up_in_the_load();
+  held_up_at(K::load);
   taken_by_another();
   advance(limits::kEpochLookBusy);
   ASSERT_TRUE(is_superseded(pair()));
@@ -212,7 +198,7 @@ TEST_F(TakeoverTest, worker_that_leaves_a_lost_pair_with_a_call_of_ours_is_barri
 TEST_F(TakeoverTest, worker_that_the_predecessor_left_paused_comes_back_when_it_comes_to_the_pair) {
   for (const bool dies : {false, true}) {
     SCOPED_TRACE(dies);
-    keep_epochs("me", std::make_shared<FakeEpochs>());
+    begin_anew();
     left_by_predecessor({{url(1), "start-1"}});
     engine(1).paused = true;
     connect(1);
@@ -235,8 +221,7 @@ TEST_F(TakeoverTest, worker_that_the_predecessor_left_paused_comes_back_when_it_
 // --- over a restart
 
 TEST_F(TakeoverTest, start_on_the_same_records_keeps_id_and_epoch) {
-  connect(2);
-  request(1);
+  serve_v1();
   flush();
   start_again();
   EXPECT_EQ(state().owner, "me");
@@ -246,8 +231,7 @@ TEST_F(TakeoverTest, start_on_the_same_records_keeps_id_and_epoch) {
 }
 
 TEST_F(TakeoverTest, gateway_that_died_in_a_load_and_starts_after_another_took_the_pair_touches_nobody) {
-  connect(2);
-  request(1);
+  serve_v1();
   die_at_record(RecordKind::intent, "load", true);
   request(2);
   ASSERT_TRUE(dead());
@@ -262,8 +246,7 @@ TEST_F(TakeoverTest, gateway_that_died_in_a_load_and_starts_after_another_took_t
 }
 
 TEST_F(TakeoverTest, gateway_that_died_in_a_load_and_still_owns_the_pair_brings_everyone_back) {
-  connect(2);
-  request(1);
+  serve_v1();
   die_at_record(RecordKind::intent, "load", true);
   request(2);
   start_again();
@@ -272,8 +255,7 @@ TEST_F(TakeoverTest, gateway_that_died_in_a_load_and_still_owns_the_pair_brings_
 }
 
 TEST_F(TakeoverTest, superseded_pair_is_superseded_after_a_start_too) {
-  connect(2);
-  request(1);
+  serve_v1();
   taken_by_another();
   advance(limits::kEpochLookPeriod);
   flush();
@@ -287,7 +269,7 @@ TEST_F(TakeoverTest, superseded_pair_is_superseded_after_a_start_too) {
 TEST_F(TakeoverTest, takeover_that_was_cut_short_goes_on_at_the_next_start) {
   for (int group = 1; group < 5; ++group) {
     SCOPED_TRACE(group);
-    keep_epochs("me", std::make_shared<FakeEpochs>());
+    begin_anew();
     left_by_predecessor({{url(0), "start-1"}});
     engine(0).paused = true;
     die_at_group(group, true);
@@ -303,7 +285,7 @@ TEST_F(TakeoverTest, takeover_that_was_cut_short_goes_on_at_the_next_start) {
 TEST_F(TakeoverTest, listed_worker_that_runs_is_what_it_was_after_a_takeover_that_a_death_cut_short) {
   for (const K kind : {K::identify, K::barrier}) {
     SCOPED_TRACE(std::string(weighlock::name(kind)));
-    keep_epochs("me", std::make_shared<FakeEpochs>());
+    begin_anew();
     left_by_predecessor({{url(0), "start-1"}});
     silence(0, kind);
     connect(2);
@@ -317,8 +299,7 @@ TEST_F(TakeoverTest, listed_worker_that_runs_is_what_it_was_after_a_takeover_tha
 }
 
 TEST_F(TakeoverTest, heal_of_a_takeover_that_a_death_cut_short_is_done_again_although_somebody_continued_the_worker) {
-  connect(2);
-  request(1);
+  serve_v1();
   taken_by_another();
   advance(limits::kEpochLookPeriod);
   epochs->files[9].paused = {{url(1), "start-1"}};
@@ -349,13 +330,8 @@ TEST_F(TakeoverTest, what_a_takeover_must_know_is_known_again_after_a_start) {
 
 // It may take effect at any time, and nobody else would undo it.
 TEST_F(TakeoverTest, pause_that_came_after_the_pair_was_lost_and_taken_back_is_undone) {
-  connect(2);
-  request(1);
-  silence(0, K::pause);
-  request(2);
-  taken_by_another();
-  advance(10s);
-  ASSERT_TRUE(is_superseded(pair()));
+  held_up_at(K::pause);
+  lost_to_another();
   connect(2);
   ASSERT_EQ(own().epoch, 10);
   engine(0).paused = true;
@@ -365,11 +341,8 @@ TEST_F(TakeoverTest, pause_that_came_after_the_pair_was_lost_and_taken_back_is_u
 
 TEST_F(TakeoverTest, workers_of_a_pair_that_is_taken_back_are_looked_at_again) {
   reconciles = true;
-  connect(2);
-  request(1);
-  taken_by_another();
-  advance(10s);
-  ASSERT_TRUE(is_superseded(pair()));
+  serve_v1();
+  lost_to_another();
   connect(3);
   EXPECT_EQ(worker(2).state, WorkerState::joining);
   advance(60s);
@@ -380,11 +353,8 @@ TEST_F(TakeoverTest, workers_of_a_pair_that_is_taken_back_are_looked_at_again) {
 
 TEST_F(TakeoverTest, nobody_is_brought_back_before_the_pair_is_known_to_be_ours_whoever_paused_them) {
   reconciles = true;
-  connect(2);
-  request(1);
-  taken_by_another();
-  advance(10s);
-  ASSERT_TRUE(is_superseded(pair()));
+  serve_v1();
+  lost_to_another();
   epochs->claims_silent = true;
   engine(2).paused = true;
   connect(3);
@@ -401,12 +371,7 @@ TEST_F(TakeoverTest, nobody_is_brought_back_before_the_pair_is_known_to_be_ours_
 TEST_F(TakeoverTest, drained_worker_that_the_predecessor_held_paused_is_out_with_its_cause) {
   connect(2);
   advance(15s);
-  ChangeWorker drain;
-  drain.token = 70;
-  drain.pair = "actor";
-  drain.change = WorkerChange::drain;
-  drain.worker.url = url(0);
-  post(drain);
+  change(WorkerChange::drain, 0);
   ASSERT_EQ(worker(0).state, WorkerState::draining);
   left_by_predecessor({{url(0), "start-1"}});
   engine(0).paused = true;
@@ -420,19 +385,11 @@ TEST_F(TakeoverTest, drained_worker_that_the_predecessor_held_paused_is_out_with
 
 TEST_F(TakeoverTest, released_worker_is_not_ready_before_the_pair_is_known_to_be_ours) {
   reconciles = true;
-  connect(2);
-  request(1);
-  taken_by_another();
-  advance(10s);
-  ASSERT_TRUE(is_superseded(pair()));
+  serve_v1();
+  lost_to_another();
   epochs->claims_silent = true;
   connect(2);
-  ChangeWorker release;
-  release.token = 70;
-  release.pair = "actor";
-  release.change = WorkerChange::release;
-  release.worker.url = url(0);
-  post(release);
+  change(WorkerChange::release, 0);
   ASSERT_EQ(worker(0).state, WorkerState::joining);
   advance(20s);
   EXPECT_EQ(worker(0).state, WorkerState::joining);

@@ -12,13 +12,6 @@ using K = OperationKind;
 
 class OwnershipTest : public OwnedFixture {
  protected:
-  // An update that is held up at one operation of the first worker, with the other still to come.
-  UpdateId held_up_at(K kind) {
-    connect(2);
-    request(1);
-    silence(0, kind);
-    return request(2);
-  }
   void expect_read_only(const UpdateId& id, UpdateState ended_as) {
     EXPECT_EQ(update(id).state, ended_as);
     ASSERT_TRUE(update(id).error);
@@ -49,8 +42,7 @@ TEST_F(OwnershipTest, epoch_is_taken_at_the_first_update_and_not_by_a_connect) {
 }
 
 TEST_F(OwnershipTest, nobody_is_paused_before_the_file_lists_whom) {
-  connect(2);
-  request(1);
+  serve_v1();
   epochs->claims_silent = true;
   const UpdateId id = request(2);
   EXPECT_EQ(update(id).state, UpdateState::pausing);
@@ -63,8 +55,7 @@ TEST_F(OwnershipTest, nobody_is_paused_before_the_file_lists_whom) {
 }
 
 TEST_F(OwnershipTest, list_is_written_when_the_save_ends_and_names_nobody_after_the_update) {
-  connect(2);
-  request(1);
+  serve_v1();
   silent_trainers = {trainer(0)};
   epochs->written.clear();
   const UpdateId id = request(2);
@@ -77,8 +68,7 @@ TEST_F(OwnershipTest, list_is_written_when_the_save_ends_and_names_nobody_after_
 }
 
 TEST_F(OwnershipTest, worker_that_its_trainer_paused_is_not_listed_as_ours) {
-  connect(2);
-  request(1);
+  serve_v1();
   engine(1).paused = true;
   silence(0, K::load);
   request(2);
@@ -86,8 +76,7 @@ TEST_F(OwnershipTest, worker_that_its_trainer_paused_is_not_listed_as_ours) {
 }
 
 TEST_F(OwnershipTest, quarantined_worker_stays_listed_while_it_is_held_paused) {
-  connect(2);
-  request(1);
+  serve_v1();
   script(1, K::load, failed(OutcomeKind::touched, "broken"), -1);
   EXPECT_EQ(update(request(2)).state, UpdateState::degraded);
   EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(1), "start-1"}}));
@@ -96,7 +85,7 @@ TEST_F(OwnershipTest, quarantined_worker_stays_listed_while_it_is_held_paused) {
 TEST_F(OwnershipTest, update_of_a_pair_that_another_took_ends_in_every_phase_and_calls_nobody_any_more) {
   for (const K kind : {K::pause, K::set_label, K::load, K::verify, K::resume}) {
     SCOPED_TRACE(std::string(weighlock::name(kind)));
-    keep_epochs("me", std::make_shared<FakeEpochs>());
+    begin_anew();
     const UpdateId id = held_up_at(kind);
     EXPECT_FALSE(is_terminal(update(id).state));
     taken_by_another();
@@ -110,8 +99,7 @@ TEST_F(OwnershipTest, update_of_a_pair_that_another_took_ends_in_every_phase_and
 }
 
 TEST_F(OwnershipTest, update_that_saves_is_aborted_and_its_directory_discarded) {
-  connect(2);
-  request(1);
+  serve_v1();
   silent_trainers = {trainer(0)};
   const UpdateId id = request(2);
   taken_by_another();
@@ -120,11 +108,23 @@ TEST_F(OwnershipTest, update_that_saves_is_aborted_and_its_directory_discarded) 
   EXPECT_EQ(discards.back().update, id);
 }
 
-TEST_F(OwnershipTest, queued_updates_are_refused) {
+TEST_F(OwnershipTest, worker_of_a_taken_pair_that_a_survey_found_held_is_continued_before_it_leaves) {
   connect(2);
-  request(1);
-  silence(0, K::load);
-  request(2);
+  epochs->files[1] = Epoch{1, "predecessor", "near", "", "", {{url(1), "start-1", "default"}}};
+  engine(1).paused = true;
+  silent_trainers = {trainer(0)};
+  const UpdateId id = request(1);
+  ASSERT_EQ(own().epoch, 2);
+  ASSERT_FALSE(worker(1).taken_over) << "the survey has read it";
+  ASSERT_EQ(worker(1).state, WorkerState::ready);
+  connect(1);
+  EXPECT_EQ(update(id).state, UpdateState::aborted);
+  EXPECT_FALSE(state().workers.contains(url(1)));
+  EXPECT_FALSE(engine(1).paused);
+}
+
+TEST_F(OwnershipTest, queued_updates_are_refused) {
+  held_up_at(K::load);
   const UpdateId queued = request(3);
   taken_by_another();
   advance(limits::kEpochLookBusy);
@@ -133,8 +133,7 @@ TEST_F(OwnershipTest, queued_updates_are_refused) {
 }
 
 TEST_F(OwnershipTest, idle_pair_finds_out_within_five_seconds) {
-  connect(2);
-  request(1);
+  serve_v1();
   taken_by_another();
   advance(limits::kEpochLookPeriod);
   EXPECT_TRUE(is_superseded(pair()));
@@ -145,16 +144,12 @@ TEST_F(OwnershipTest, idle_pair_finds_out_within_five_seconds) {
 TEST_F(OwnershipTest, process_that_stood_still_looks_before_it_acts_on_an_answer) {
   for (const K kind : {K::pause, K::set_label, K::load, K::verify, K::resume}) {
     SCOPED_TRACE(std::string(weighlock::name(kind)));
-    keep_epochs("me", std::make_shared<FakeEpochs>());
+    begin_anew();
     const UpdateId id = held_up_at(kind);
     taken_by_another();
     stand_still(limits::kEpochStale + 1ms);
     const std::size_t before = calls();
-    answer_silenced(0, [] {
-      Outcome ok;
-      ok.kind = OutcomeKind::ok;
-      return ok;
-    }());
+    answer_silenced(0, ok());
     EXPECT_EQ(calls(), before);
     expect_read_only(id, UpdateState::failed);
   }
@@ -170,16 +165,11 @@ TEST_F(OwnershipTest, process_that_stood_still_and_owns_the_pair_goes_on) {
 }
 
 TEST_F(OwnershipTest, storage_that_tells_nothing_holds_an_update_up_for_a_moment_only) {
-  connect(2);
-  request(1);
-  silence(0, K::pause);
-  const UpdateId id = request(2);
+  const UpdateId id = held_up_at(K::pause);
   epochs->looks_silent = true;
   stand_still(limits::kEpochStale + 1ms);
   engine(0).paused = true;
-  Outcome ok;
-  ok.kind = OutcomeKind::ok;
-  answer_silenced(0, ok);
+  answer_silenced(0, ok());
   EXPECT_EQ(update(id).state, UpdateState::pausing) << "its answer waits";
   advance(limits::kEpochLookTimeout);
   EXPECT_EQ(update(id).state, UpdateState::succeeded);
@@ -187,8 +177,7 @@ TEST_F(OwnershipTest, storage_that_tells_nothing_holds_an_update_up_for_a_moment
 }
 
 TEST_F(OwnershipTest, looks_that_fail_stop_nobody_and_are_told) {
-  connect(2);
-  request(1);
+  serve_v1();
   epochs->look_error = Error{ErrorCode::storage_failed, "input/output error", nullptr};
   EXPECT_EQ(update(request(2)).state, UpdateState::succeeded);
   ASSERT_TRUE(own().look_trouble);
@@ -218,7 +207,7 @@ TEST_F(OwnershipTest, blind_storage_keeps_no_epoch_and_the_update_goes_on) {
 
 TEST_F(OwnershipTest, update_whose_pauses_can_not_be_written_down_is_aborted_before_anyone_is_paused) {
   for (const bool first : {true, false}) {
-    keep_epochs("me", std::make_shared<FakeEpochs>());
+    begin_anew();
     connect(2);
     if (!first) request(1);
     const int pauses = count(0, K::pause);
@@ -234,8 +223,7 @@ TEST_F(OwnershipTest, update_whose_pauses_can_not_be_written_down_is_aborted_bef
 }
 
 TEST_F(OwnershipTest, storage_that_does_not_take_the_list_is_waited_for_so_long_and_no_longer) {
-  connect(2);
-  request(1);
+  serve_v1();
   epochs->claims_silent = true;
   const UpdateId id = request(2);
   advance(limits::kEpochWriteTimeout - 1ms);
@@ -247,8 +235,7 @@ TEST_F(OwnershipTest, storage_that_does_not_take_the_list_is_waited_for_so_long_
 }
 
 TEST_F(OwnershipTest, file_that_vanished_or_was_torn_is_written_again) {
-  connect(2);
-  request(1);
+  serve_v1();
   epochs->files.clear();
   advance(limits::kEpochLookPeriod);
   EXPECT_EQ(epochs->highest().owner, "me");
@@ -259,8 +246,7 @@ TEST_F(OwnershipTest, file_that_vanished_or_was_torn_is_written_again) {
 }
 
 TEST_F(OwnershipTest, higher_file_that_can_not_be_read_is_somebody_elses) {
-  connect(2);
-  request(1);
+  serve_v1();
   epochs->files[2] = Epoch{2, "", "", "", "'epoch.2' is torn", {}};
   advance(limits::kEpochLookPeriod);
   ASSERT_TRUE(is_superseded(pair()));
@@ -269,8 +255,7 @@ TEST_F(OwnershipTest, higher_file_that_can_not_be_read_is_somebody_elses) {
 }
 
 TEST_F(OwnershipTest, commit_that_is_on_its_way_to_the_disk_is_decided_and_its_workers_are_anothers) {
-  connect(2);
-  request(1);
+  serve_v1();
   hold_commit = true;
   const UpdateId id = request(2);
   taken_by_another();
@@ -288,10 +273,7 @@ TEST_F(OwnershipTest, commit_that_is_on_its_way_to_the_disk_is_decided_and_its_w
 
 TEST_F(OwnershipTest, transfer_whose_workers_were_read_before_the_process_stood_still_pauses_nobody_before_a_look) {
   by_transfer = true;
-  connect(2);
-  request(1);
-  silence(0, K::read_state);
-  const UpdateId id = request(2);
+  const UpdateId id = held_up_at(K::read_state);
   ASSERT_EQ(update(id).state, UpdateState::preparing);
   const int paused = count(0, K::pause) + count(1, K::pause);
   stand_still(14s);
@@ -306,8 +288,7 @@ TEST_F(OwnershipTest, transfer_whose_workers_were_read_before_the_process_stood_
 }
 
 TEST_F(OwnershipTest, worker_whose_load_has_no_answer_when_the_update_is_undone_is_listed_without_a_label) {
-  connect(2);
-  request(1);
+  serve_v1();
   silence(0, K::load);
   silence(0, K::barrier);
   script(1, K::load, failed(OutcomeKind::touched, "broken"));
@@ -321,10 +302,7 @@ TEST_F(OwnershipTest, worker_whose_load_has_no_answer_when_the_update_is_undone_
 
 // The end of an update writes a list without it; until that has come, either of the two may stand there.
 TEST_F(OwnershipTest, worker_is_not_paused_on_the_word_of_a_list_that_is_being_replaced) {
-  connect(2);
-  request(1);
-  silence(0, K::resume);
-  request(2);
+  held_up_at(K::resume);
   epochs->claims_silent = true;
   engine(0).paused = false;
   Outcome resumed;
@@ -332,12 +310,7 @@ TEST_F(OwnershipTest, worker_is_not_paused_on_the_word_of_a_list_that_is_being_r
   answer_silenced(0, resumed);
   ASSERT_TRUE(pair().active.empty());
   ASSERT_TRUE(own().claim);
-  ChangeWorker event;
-  event.token = 70;
-  event.pair = "actor";
-  event.change = WorkerChange::quarantine;
-  event.worker.url = url(0);
-  post(event);
+  change(WorkerChange::quarantine, 0);
   const int paused = count(0, K::pause);
   advance(5s);
   EXPECT_EQ(count(0, K::pause), paused);

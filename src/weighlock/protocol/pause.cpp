@@ -9,12 +9,14 @@
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
+#include "weighlock/protocol/policy_fit.hpp"
 #include "weighlock/protocol/spec_record.hpp"
 
 namespace weighlock::protocol {
 
-bool may_take_part(const Update& update, const Target& target, const Worker& worker) {
+bool may_take_part(const Pair& pair, const Update& update, const Target& target, const Worker& worker) {
   if (!target.reached) return false;
+  if (!has_its_memory(worker) && !may_be_resumed(pair, update, worker)) return false;
   if (worker.state != WorkerState::quarantined || !worker.cause) return true;
   const CauseCode code = worker.cause->code;
   if (code == CauseCode::operator_hold || code == CauseCode::needs_restart) return false;
@@ -25,24 +27,14 @@ namespace {
 
 // What was asked explicitly and a worker can't do ends the update before anyone is paused.
 std::optional<Error> refuse_policy(Context& context, const Update& update) {
-  const auto refuse = [&](const std::string& worker, std::string text) {
-    return Error{ErrorCode::not_supported,
-                 fmt::format("pair '{}': v{}: worker {}: {}", update.pair, update.version.version, worker, text),
-                 nullptr};
-  };
+  const Files files = update.sealed->blind ? Files::unseen : Files::seen;
   for (const auto& [url, target] : update.targets) {
     const Worker& worker = context.state().workers.at(url);
     if (!target.included || !worker.dialect) continue;
-    const DialectTraits& traits = context.traits_of(worker);
-    const bool has_mode = std::find(traits.pause_modes.begin(), traits.pause_modes.end(), update.policy.pause_mode) !=
-                          traits.pause_modes.end();
-    if (update.policy.pause == PauseOwner::gateway && !has_mode)
-      return refuse(url, fmt::format("{} has no pause mode '{}'", name(traits.kind), name(update.policy.pause_mode)));
-    if (!update.policy.evidence || *update.policy.evidence == Evidence::probe) continue;
-    const Evidence best = update.sealed->blind ? std::min(Evidence::label, traits.evidence_best) : traits.evidence_best;
-    if (*update.policy.evidence > best)
-      return refuse(url, fmt::format("evidence '{}' can't be had here; the best is '{}'", name(*update.policy.evidence),
-                                     name(best)));
+    const auto why = why_unfit(update.policy, context.traits_of(worker), url, files);
+    if (!why) continue;
+    return Error{ErrorCode::not_supported, fmt::format("pair '{}': v{}: {}", update.pair, update.version.version, *why),
+                 nullptr};
   }
   return std::nullopt;
 }
@@ -208,7 +200,7 @@ void pausing_survey_done(Context& context, Update& update) {
   std::string reasons;
   for (auto& [url, target] : update.targets) {
     Worker& worker = context.worker_of(target);
-    target.included = may_take_part(update, target, worker);
+    target.included = may_take_part(context.pair_of(update), update, target, worker);
     if (update.transfer && target.included) leave_out_of_group(context, update, target);
     anyone = anyone || target.included;
     const Cause* why = target.cause ? &*target.cause : worker.cause ? &*worker.cause : nullptr;

@@ -6,6 +6,7 @@
 //   membership.cpp who comes to a pair, and who leaves it
 //   prepare.cpp    PREPARING: save, seal
 //   survey.cpp     reading the workers; what a reading means for the registry
+//   policy_fit.cpp what a policy asks that a dialect can't give (policy_fit.hpp)
 //   pause.cpp      PAUSING: targets, members, pauses
 //   operations.cpp what is asked of a worker on the way
 //   batches.cpp    who loads first
@@ -50,6 +51,8 @@ void abort_queue(Context& context, Pair& pair, const Error& error);
 // The pair is what the event says from now on, and the client is told.
 void apply_spec(Context& context, const ConnectPair& event);
 std::optional<Error> refuse_spec(Context& context, const PairSpec& spec);
+// The worker can't do what the pair asks for, as far as its dialect is known: the client's word, or what was found.
+std::optional<Error> refuse_unfit(Context& context, const PairSpec& spec, const WorkerSpec& worker);
 json::object connected_body(const PairSpec& spec, std::int64_t lineage);  // of a pair_connected record
 // Whatever waits for the pair to be idle: a re-connect, a removal, the next update of the queue.
 void pair_is_idle(Context& context, const std::string& pair);
@@ -122,7 +125,7 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
 
 // pause.cpp
 // Whether an update may load the worker: it was reached, and nothing keeps it where it is.
-bool may_take_part(const Update& update, const Target& target, const Worker& worker);
+bool may_take_part(const Pair& pair, const Update& update, const Target& target, const Worker& worker);
 // What can't be met with the members that are there is refused before anyone is touched.
 std::optional<Error> refuse_quorum(const Update& update, const std::string& reasons);
 void begin_pausing(Context& context, Update& update);

@@ -33,9 +33,9 @@ class ReconcileTest : public Fixture {
       return record.kind == RecordKind::worker_state && find_string(record.body, "state") == word;
     }));
   }
-  int joins(UpdateState ended) const {
+  int joins(UpdateState state_at_end) const {
     return static_cast<int>(std::count_if(pair().joins_ended.begin(), pair().joins_ended.end(),
-                                          [&](const UpdateId& id) { return update(id).state == ended; }));
+                                          [&](const UpdateId& id) { return update(id).state == state_at_end; }));
   }
   void expect_served(int i, std::int64_t version) {
     EXPECT_EQ(worker(i).state, WorkerState::ready) << (worker(i).cause ? worker(i).cause->message : "");

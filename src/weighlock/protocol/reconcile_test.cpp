@@ -299,7 +299,9 @@ TEST_F(ReconcileTest, gateway_that_dies_at_any_point_of_a_join_barriers_reads_an
       world.engine(1).operations.clear();
       const bool began = !world.replayed().pairs.at("actor").joins.empty();
       world.start_again();
-      if (began) EXPECT_EQ(world.engine(1).operations.front(), K::barrier) << n;
+      if (began) {
+        EXPECT_EQ(world.engine(1).operations.front(), K::barrier) << n;
+      }
       world.advance(60s);
       SCOPED_TRACE(std::to_string(n) + (performed ? " performed" : ""));
       world.expect_served(1, 1);

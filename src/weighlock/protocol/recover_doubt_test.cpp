@@ -31,10 +31,11 @@ TEST_F(RecoveryDoubtTest, resume_whose_record_was_lost_is_still_barriered_after_
   advance(600s);
   EXPECT_EQ(worker(0).state, WorkerState::quarantined);
   ASSERT_GE(count(0, K::barrier), 2);
-  EXPECT_EQ(count(0, K::barrier), static_cast<int>(engine(0).operations.size()));  // and nothing else was sent
-  start_again_with([&] { ignore_barriers(0, 100); });                              // nor by the process after that one
+  // Nothing else was sent, but for the question what it is.
+  EXPECT_EQ(count(0, K::barrier) + count(0, K::identify), static_cast<int>(engine(0).operations.size()));
+  start_again_with([&] { ignore_barriers(0, 100); });  // nor by the process after that one
   advance(60s);
-  EXPECT_EQ(count(0, K::barrier), static_cast<int>(engine(0).operations.size()));
+  EXPECT_EQ(count(0, K::barrier) + count(0, K::identify), static_cast<int>(engine(0).operations.size()));
 }
 
 // Its load was refused, so it was untouched; then its process became another one, which the gateway saw and didn't live
@@ -75,6 +76,37 @@ TEST_F(RecoveryDoubtTest, new_process_that_got_our_pause_is_quarantined_when_a_s
   EXPECT_EQ(worker(0).state, WorkerState::quarantined);
   EXPECT_EQ(worker(0).cause->code, CauseCode::restarted);
   EXPECT_TRUE(worker(0).paused_by_us);
+}
+
+// What the barrier tells is an older label; what is read behind the resume tells that a heal had begun.
+TEST_F(RecoveryDoubtTest, worker_whose_label_says_behind_its_resume_that_a_load_began_is_not_ready) {
+  reconciles = true;
+  const auto told = [](std::string label) {
+    Outcome outcome;
+    outcome.kind = OutcomeKind::ok;
+    outcome.reading = StateReading{"start-1", std::move(label), true, "/models/start"};
+    return outcome;
+  };
+  connect(2);
+  request(1);
+  die_at_record(RecordKind::commit, "", false);
+  const UpdateId id = request(2);
+  ASSERT_TRUE(dead());
+  start_again_with([&] {
+    script(0, K::barrier, told("loading:" + id));
+    die_at_record(RecordKind::intent, "set_label", true);
+  });
+  ASSERT_TRUE(dead());
+  ASSERT_EQ(engine(0).label, "loading:" + id);
+  engine(0).loaded = "torn";
+  start_again_with([&] { script(0, K::barrier, told("2")); });
+  EXPECT_NE(worker(0).state, WorkerState::ready);
+  EXPECT_TRUE(engine(0).paused);
+  advance(30s);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  EXPECT_EQ(engine(0).label, "2");
+  EXPECT_EQ(engine(0).loaded, "/shared/v2.a2");
+  EXPECT_FALSE(engine(0).paused);
 }
 
 }  // namespace

@@ -77,9 +77,9 @@ void Replay::take(const Record& record, Instant at) {
       state_.owner = text_of(json::value(record.body), "owner");
       return;
     case RecordKind::epoch:
-      return epoch(record);
+      return epoch(record, at);
     case RecordKind::superseded:
-      return superseded(record);
+      return superseded(record, at);
     case RecordKind::group:
       return group(record);
     case RecordKind::gateway_stopping:
@@ -89,15 +89,28 @@ void Replay::take(const Record& record, Instant at) {
 }
 
 // Its workers' own intents tell what may run, and no group outlives its process. But the worker at which it met listens
-// on.
+// on, and trainers are in it until they are told to leave.
 void Replay::group(const Record& record) {
   const json::value body(record.body);
+  const std::string name(text_of(body, "name"));
+  if (text_of(body, "what") == "dead") state_.left_groups.erase(name);
+  if (text_of(body, "what") == "build") {
+    LeftGroup& left = state_.left_groups[name];
+    left.pair = record.pair;
+    left.colocate = flag_of(body, "colocate");
+    for (const json::value& url : list_of(body, "trainers")) {
+      if (url.is_string()) left.trainers.emplace_back(url.as_string());
+    }
+  }
   const json::array& workers = list_of(body, "workers");
   const std::string first(workers.empty() || !workers.front().is_string()
                               ? std::string_view()
                               : std::string_view(workers.front().as_string()));
   note_meeting(state_, MeetingPlace{record.pair, first, std::string(text_of(body, "meets_at")),
                                     static_cast<int>(number_of(body, "port"))});
+  for (const json::value& released : list_of(body, "released")) {
+    if (released.is_string()) memory_released(record, std::string(released.get_string()));
+  }
 }
 
 State Replay::finish(std::string boot, Instant now) {
@@ -207,7 +220,7 @@ void Replay::pair_connected(const Record& record) {
     Worker& worker = state_.workers[spec.url];
     worker.url = spec.url;
     worker.pair = record.pair;
-    if (spec.dialect) worker.dialect = spec.dialect;
+    if (spec.dialect && !worker.seen_as) worker.dialect = spec.dialect;
     take_over_stranger(pair, worker);
   }
 }

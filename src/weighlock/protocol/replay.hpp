@@ -51,11 +51,12 @@ class Replay {
   void begin_call(const Record& intent, CallId call);
   // Steps that were recorded before they were due (Context::intend): what may be under way of them.
   void settle_planned(const std::string& worker);
+  void memory_released(const Record& record, const std::string& worker);
   void forget_worker(const std::string& url);
 
   // ownership_takeover.cpp
-  void epoch(const Record& record);
-  void superseded(const Record& record);
+  void epoch(const Record& record, Instant at);
+  void superseded(const Record& record, Instant at);
 
   // settle.cpp
   void discard(const Record& record);
@@ -66,6 +67,8 @@ class Replay {
   void adapters_committed(Pair& pair, const Update& update);
   void adapters_ended(Pair& pair, const Update& update);
   void forget_unused_workers();
+  // What the pair had asked for before it changed hands: how often a name must be unloaded now doesn't depend on it.
+  void forget_unloads(const std::string& pair);
 
   Pair* pair_of(const Record& record);
   Update* update_of(const Record& record);

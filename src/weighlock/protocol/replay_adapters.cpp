@@ -61,6 +61,7 @@ bool Replay::about_adapters(const Record& record, Instant at) {
     if (loads) {
       known.names[adapter] = brought(*pair, update_of(record), adapter, body);
       unloads_needed_.erase(key);
+      known.taken_over = false;  // nothing is loaded before the barrier
     } else if (const auto it = known.names.find(adapter); it != known.names.end()) {
       unloads_needed_.emplace(key, it->second.certain ? 1 : 2);
       it->second.certain = false;
@@ -86,10 +87,10 @@ void Replay::adapters_connected(Pair& pair, const PairSpec& before) {
   for (const WorkerSpec& spec : pair.spec.workers) {
     Worker& worker = state_.workers[spec.url];
     worker.url = spec.url;
-    if (spec.dialect) worker.dialect = spec.dialect;
+    if (spec.dialect && !worker.seen_as) worker.dialect = spec.dialect;
     auto node = pair.adapters.extract(spec.url);
     if (node.empty() || renamed) {
-      kept[spec.url];
+      kept.emplace(spec.url, new_to_pair(pair));
       if (!node.empty()) leave_directories(pair, node.mapped());
     } else {
       kept.insert(std::move(node));
@@ -104,6 +105,10 @@ void Replay::adapters_connected(Pair& pair, const PairSpec& before) {
 void Replay::forget_unused_workers() {
   std::erase_if(state_.workers,
                 [&](const auto& entry) { return entry.second.pair.empty() && !is_shared(state_, entry.first); });
+}
+
+void Replay::forget_unloads(const std::string& pair) {
+  std::erase_if(unloads_needed_, [&](const auto& entry) { return entry.first.starts_with(pair + " "); });
 }
 
 void Replay::adapters_committed(Pair& pair, const Update& update) {

@@ -126,12 +126,27 @@ void Replay::begin_call(const Record& intent, CallId call) {
   sent.unpaused = flag_of(body, "unpaused");
   in_flight_of_[intent.worker] = intent.update;
   sent.carries_label = !text_of(body, "label").empty();
+  sent.resumes_memory = !text_of(body, "memory").empty();
   note_sent(worker, sent, std::string(text_of(body, "label")), writes_label(worker, sent));
   if (const Update* update = update_of(intent); update && update->transfer && sent.kind == OperationKind::load) {
     worker.version.reset();  // from the collective's beginning on nothing shows what it holds
     worker.evidence = Evidence::none;
   }
   if (Target* target = target_of(intent)) note_intent(*target, sent.kind);
+}
+
+// A colocated pair's transfer began: the worker was asked nothing yet, and is as little known as in its midst.
+void Replay::memory_released(const Record& record, const std::string& url) {
+  const auto worker = state_.workers.find(url);
+  Update* update = update_of(record);
+  if (worker == state_.workers.end() || !update) return;
+  worker->second.memory = EngineMemory::released;
+  worker->second.version.reset();
+  worker->second.evidence = Evidence::none;
+  const auto target = update->targets.find(url);
+  if (target == update->targets.end()) return;
+  target->second.load_sent = true;
+  target->second.verdict = Verdict::torn;
 }
 
 // The worker's next record isn't an answer to a planned step: the first one was sent and given up, if the step before
@@ -285,10 +300,14 @@ void Replay::worker_state(const Record& record, Instant at) {
 void Replay::worker_seen(const Record& record) {
   const json::value body(record.body);
   Worker& worker = worker_of(record);
+  const bool is_same = worker.incarnation == text_of(body, "incarnation");
+  const EngineMemory memory = worker.memory;
   worker.incarnation = text_of(body, "incarnation");
   worker.start_label = text_of(body, "start_label");
   worker.start_path = text_of(body, "start_path");
   worker.dialect = dialect_from(text_of(body, "dialect"));
+  const auto before = std::exchange(worker.seen_as, worker.dialect);
+  const bool is_other_engine = before && worker.dialect && *before != *worker.dialect;
   worker.labels.clear();
   for (const json::value& label : list_of(body, "labels")) {
     if (label.is_string()) worker.labels.emplace_back(label.get_string());
@@ -298,7 +317,9 @@ void Replay::worker_seen(const Record& record) {
   worker.version.reset();
   worker.evidence = Evidence::none;
   if (worker.in_flight) worker.earlier.push_back(*std::exchange(worker.in_flight, std::nullopt));
+  if (is_other_engine) note_other_dialect(worker);
   note_new_process(worker);
+  if (is_same) worker.memory = memory;
   if (!flag_of(body, "outstanding")) {
     worker.earlier.clear();
     worker.touched = flag_of(body, "touched");
@@ -316,6 +337,7 @@ void Replay::worker_changed(const Record& record) {
   if (it == state_.workers.end()) return;
   if (it->second.state == WorkerState::abandoned) return forget_worker(record.worker);
   it->second.joins = JoinHistory{};
+  it->second.memory = EngineMemory::whole;
   Pair* pair = pair_of(record);
   if (pair && pair->committed) pair->deaths.erase(version_key(*pair->committed));
 }

@@ -44,6 +44,7 @@ void resume_everyone(Context& context, Update& update) {
 }  // namespace
 
 void begin_restoring(Context& context, Update& update, Error error) {
+  if (hands_memory_back(context, update, "", &error)) return;
   context.cancel_all_timers(update);
   update.error = std::move(error);
   if (update.transfer) transfer_undone(context, update);

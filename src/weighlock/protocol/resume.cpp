@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "weighlock/core/check.hpp"
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -16,6 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Milliseconds kRetry = 1s;
+constexpr int kFlushTries = 3;  // a second apart
 constexpr int kChecksPaused =
     3;  // reads that still say "paused" after a resume that was answered; then another has paused it
 
@@ -57,7 +59,8 @@ void wait_and_retry(Context& context, Update& update, Target& target) {
 void mark_ready(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   const bool to_committed = update.committed.value_or(false) || update.kind == UpdateKind::join;
-  const bool holds_it = to_committed && target.verdict == Verdict::verified;
+  const bool has_old_prefixes = target.flushed_after && target.cause && target.cause->code == CauseCode::flush_failed;
+  const bool holds_it = to_committed && target.verdict == Verdict::verified && !has_old_prefixes;
   if (holds_it || (target.cause && target.cause->code == CauseCode::resume_failed))
     target.cause.reset();  // it came back
   target.step = Step::done;
@@ -108,6 +111,15 @@ void on_checked(Context& context, Update& update, Target& target, const Outcome&
                       fmt::format("its label became '{}', which this gateway did not write", outcome.reading->label));
     return context.set_worker(worker, WorkerState::foreign, target.cause);
   }
+  // Written by a heal that a process before this one had begun: what told that it was whole told an older label.
+  if (says_loading(outcome.reading->label)) {
+    target.paused = outcome.reading->paused;
+    target.verdict = Verdict::torn;
+    return quarantine(context, update, target,
+                      context.cause(CauseCode::load_unknown,
+                                    fmt::format("after the resume its label '{}' says that a load did not end",
+                                                outcome.reading->label)));
+  }
   const bool still_paused = outcome.reading->paused && !target.was_paused && update.policy.pause == PauseOwner::gateway;
   if (still_paused && ++target.tries < kChecksPaused) return wait_and_retry(context, update, target);
   after_check(context, update, target);
@@ -128,15 +140,15 @@ void on_resumed(Context& context, Update& update, Target& target, const Outcome&
   send_check(context, update, target);
 }
 
-// Mode keep: an engine refuses to flush while the requests that it kept still run, so it is asked again until the
-// resume's deadline. Then the worker serves all the same: its weights are whole, and old prefixes are what `keep`
-// accepts.
+// Mode keep: an engine refuses to flush while any request runs. One that is hardly used is asked again and does it; one
+// that always has requests never would, and its trainer waits. So the worker serves all the same after a few tries: its
+// weights are whole, and old prefixes are what `keep` accepts. It is told with its verdict.
 void on_flushed_after(Context& context, Update& update, Target& target, const Outcome& outcome) {
   // Nothing goes out behind a flush that may still run.
   if (!context.worker_of(target).earlier.empty()) return start_barrier(context, update, target);
   if (!outcome.ok() && outcome.kind == OutcomeKind::untouched && outcome.code != ErrorCode::not_supported) {
-    ++target.tries;
-    return start_retry(context, update, target, kRetry);
+    if (++target.tries < kFlushTries) return start_retry(context, update, target, kRetry);
+    return end_flush_tries(context, update, target);
   }
   after_check(context, update, target);
 }
@@ -180,6 +192,11 @@ void start_retry(Context& context, Update& update, Target& target, Milliseconds 
 
 void start_barrier(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
+  Operation operation;
+  if (must_be_identified(worker)) {
+    operation.kind = OperationKind::identify;
+    return context.call(update, target, Step::barrier, std::move(operation));
+  }
   if (!can_barrier_all(context.traits_of(worker), worker)) {
     const std::string before = target.cause ? target.cause->message + "; " : "";
     return quarantine(context, update, target,
@@ -187,7 +204,6 @@ void start_barrier(Context& context, Update& update, Target& target) {
                                     before + "an earlier call may still run, and only a restart ends the doubt"));
   }
   context.reset_earlier(worker);
-  Operation operation;
   operation.kind = OperationKind::barrier;
   context.call(update, target, Step::barrier, std::move(operation));
 }
@@ -211,6 +227,8 @@ void start_resume(Context& context, Update& update, Target& target) {
   const bool whole = target.verdict == Verdict::verified || target.verdict == Verdict::untouched;
   WEIGHLOCK_CHECK(whole || mutant(Mutant::resume_everyone), "only whole weights are resumed");
   Worker& worker = context.worker_of(target);
+  if (!has_its_memory(worker))
+    return quarantine(context, update, target, target.cause.value_or(context.cause(CauseCode::load_unknown, "")));
   context.set_worker(worker, WorkerState::resuming);
   target.tries = 0;
   const bool ours = target.pause_sent && !target.was_paused;
@@ -219,10 +237,14 @@ void start_resume(Context& context, Update& update, Target& target) {
   send_check(context, update, target);
 }
 
-void on_resume_call(Context& context, Update& update, Target& target, OperationKind /*kind*/, const Outcome& outcome) {
+void on_resume_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
   switch (target.step) {
     case Step::barrier:
-      on_barrier(context, update, target, outcome);
+      if (kind == OperationKind::identify && outcome.ok()) {
+        start_barrier(context, update, target);
+      } else {
+        on_barrier(context, update, target, outcome);
+      }
       break;
     case Step::former_label:
       if (outcome.ok()) {
@@ -268,10 +290,12 @@ void on_resume_call(Context& context, Update& update, Target& target, OperationK
 
 void end_flush_tries(Context& context, Update& update, Target& target) {
   context.cancel_timer(update, target.worker);
+  const std::string text =
+      "its weights are the new ones, and requests ran on, so its cache was not flushed: prefixes of the former version "
+      "stay in it until it is idle (POST /flush_cache then), or until an update with another pause_mode";
   context.record(RecordKind::outcome, update, target.worker,
-                 {{"operation", "flush"},
-                  {"result", "not done"},
-                  {"text", "requests that were kept ran on until the resume's deadline; their prefixes stay cached"}});
+                 {{"operation", "flush"}, {"result", "not done"}, {"text", text}});
+  target.cause = context.cause(CauseCode::flush_failed, text);
   after_check(context, update, target);
 }
 
@@ -291,6 +315,7 @@ void on_resume_retry(Context& context, Update& update, Target& target) {
 void quarantine(Context& context, Update& update, Target& target, Cause cause) {
   Worker& worker = context.worker_of(target);
   context.cancel_timer(update, target.worker);
+  cause = with_missing_memory(worker, std::move(cause));
   target.cause = cause;
   context.set_worker(worker, WorkerState::quarantined, cause);
   const bool again = update.kind == UpdateKind::join && target.former_state == WorkerState::quarantined;

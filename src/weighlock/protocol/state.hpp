@@ -28,7 +28,8 @@ struct EarlierCall {
       false;               // a pause: whether the worker was held paused by us already; a load: whether it was touched
   bool unpaused = false;   // sent to an engine that was not paused: some have no barrier for it then
   bool since_read = true;  // no reading came after it, so a process that is seen first now may have got it
-  bool carries_label = false;  // a load: its label is written with it, where the dialect does so
+  bool carries_label = false;   // a load: its label is written with it, where the dialect does so
+  bool resumes_memory = false;  // a load that is no more than that: Worker::memory says of what
 };
 
 // The look that is kept on a worker between updates (watch.cpp).
@@ -60,7 +61,11 @@ struct Worker {
   Evidence evidence = Evidence::none;
   std::optional<Cause> cause;
 
-  std::string incarnation;  // "" until first read
+  std::string incarnation;             // "" until first read
+  std::optional<DialectKind> seen_as;  // the dialect by which that process was read: another one than `dialect` is
+                                       // another process
+  int strange_readings = 0;  // in a row, with an answer that the dialect doesn't know; from `kStrangeReadings` on it is
+                             // asked what it is
   std::vector<std::string>
       labels;                 // what we may have written last in this incarnation; a label is ours if it is one of
                               // these (several while an answer is missing), or the start label when there is none
@@ -73,6 +78,7 @@ struct Worker {
       false;  // a load ended after the last reading, not without effect: it may have been of a new process
   bool paused_by_other = false;
   bool touched = false;  // a load was sent since it was READY or a new process: its label needn't say what it holds
+  EngineMemory memory = EngineMemory::whole;
 
   std::vector<EarlierCall> earlier;
   std::optional<EarlierCall> in_flight;  // at most one
@@ -104,6 +110,7 @@ enum class Step {
   repausing,
   judged,  // has a verdict, waits for the decision
   barrier,
+  cache_resuming,  // colocated: it came out of the collective late, and gets its memory before anything else
   heal_reading,
   heal_pausing,
   heal_labelling,
@@ -187,6 +194,21 @@ struct Rank {
   SaveOutcomeKind kind = SaveOutcomeKind::unknown;
   std::string text;
   bool blames_a_peer = false;
+  // Of a hand-over, which asks it several times:
+  bool failed = false;    // `kind` and `text` are of the first step that did
+  bool given_up = false;  // it is silent, and asked nothing behind that
+};
+
+// A transfer of a colocated pair, step by step (awex_memory.cpp).
+struct HandOver {
+  std::string group;
+  std::vector<std::string> workers;
+  HandOverStep step = HandOverStep::release_optimizer;
+  // Why there is no transfer any more, so that the steps that are left only bring memory back: in short, or as the
+  // error that ends the update.
+  std::string failure;
+  std::optional<Error> error;
+  bool is_undone() const { return error || !failure.empty(); }
 };
 
 struct PhaseTime {
@@ -218,6 +240,7 @@ struct Update {
   std::vector<Rank> ranks;      // of the save, or of the collective
   bool transfer = false;        // by the pair's group, not by files: nothing is saved or sealed
   std::uint64_t group_ask = 0;  // the group that is being built for it
+  std::optional<HandOver> hand_over;  // under way
   bool save_done = false;
   bool survey_done = false;
   bool directory_made = false;
@@ -279,6 +302,13 @@ struct TransferGroup {
   std::vector<std::string> trainers;  // in the order of ranks
   std::vector<std::string> workers;
   std::map<std::string, std::string> incarnations;  // by worker; "" = not read yet
+};
+
+// A group of a process before this one: nothing says that its trainers have left it.
+struct LeftGroup {
+  std::string pair;
+  std::vector<std::string> trainers;
+  bool colocate = false;
 };
 
 // Where ranks of a group meet. The first worker listens there for as long as it lives: it has no way to leave a group.
@@ -350,6 +380,7 @@ struct State {
   std::map<CallId, std::pair<std::string, std::string>> saves;           // running saves -> pair, trainer
   std::map<std::string, TrainerBusy> busy;                               // trainers whose /save hasn't ended, by URL
   std::map<std::uint64_t, GroupAsk> group_asks;
+  std::map<std::string, LeftGroup> left_groups;                  // by name
   std::deque<MeetingPlace> meetings;                             // newest last, bounded
   std::map<CallId, std::pair<UpdateId, std::string>> transfers;  // running trainers' parts -> update, trainer
   std::map<TimerId, UpdateId> timers;

@@ -22,10 +22,20 @@ void survey_ended(Context& context, Update& update) {
   if (update.state == UpdateState::pausing) return pausing_survey_done(context, update);
 }
 
+// The process that was read spoke another dialect than the one that answers: whatever it tells of its start.
+bool is_other_engine(const Worker& worker) {
+  return worker.seen_as && worker.dialect && *worker.seen_as != *worker.dialect;
+}
+
 void note_new_incarnation(Context& context, Worker& worker, const StateReading& reading) {
   const bool was_used = worker.version.has_value() || !worker.labels.empty() || worker.state != WorkerState::ready;
   const std::string before = std::exchange(worker.incarnation, reading.incarnation);
   note_replaced_member(context, worker, before);
+  std::string who = "a new process answers";
+  if (is_other_engine(worker)) {
+    who = fmt::format("another engine answers ({} in place of {})", name(*worker.dialect), name(*worker.seen_as));
+    note_other_dialect(worker);
+  }
   // One of ours went to the new process; what it started with is likely what the old one did.
   const bool has_our_label = !worker.labels.empty() && reading.label != worker.start_label &&
                              label_is_ours(worker, reading.label) && worker.touched;
@@ -50,22 +60,19 @@ void note_new_incarnation(Context& context, Worker& worker, const StateReading& 
   // One that may have got what was meant for its predecessor is held like any other until it is brought back.
   if (is_held(worker)) return;
   if (!worker.earlier.empty())
-    context.set_worker(
-        worker, WorkerState::quarantined,
-        context.cause(CauseCode::outstanding, "a new process answers, and an earlier call may have gone to it"));
+    context.set_worker(worker, WorkerState::quarantined,
+                       context.cause(CauseCode::outstanding, who + ", and an earlier call may have gone to it"));
   else if (worker.touched)
-    context.set_worker(
-        worker, WorkerState::quarantined,
-        context.cause(CauseCode::load_unknown,
-                      "a new process answers, and a load that was meant for its predecessor may have gone to it"));
+    context.set_worker(worker, WorkerState::quarantined,
+                       context.cause(CauseCode::load_unknown,
+                                     who + ", and a load that was meant for its predecessor may have gone to it"));
   else if (worker.paused_by_us)
     context.set_worker(worker, WorkerState::quarantined,
                        context.cause(CauseCode::restarted,
-                                     "a new process answers; it holds its start model, and was paused when its "
-                                     "predecessor was"));
+                                     who + "; it holds its start model, and was paused when its predecessor was"));
   else if (was_used || has_committed)
     context.set_worker(worker, WorkerState::joining,
-                       context.cause(CauseCode::restarted, "a new process answers; it holds its start model"));
+                       context.cause(CauseCode::restarted, who + "; it holds its start model"));
 }
 
 void record_seen(Context& context, const Worker& worker) {
@@ -97,7 +104,7 @@ void read_worker(Context& context, Update& update, Target& target) {
 
 Operation next_reading(Context& context, Worker& worker) {
   Operation operation;
-  if (!worker.dialect) {
+  if (must_be_identified(worker)) {
     operation.kind = OperationKind::identify;
   } else if (!worker.earlier.empty() && can_barrier_all(context.traits_of(worker), worker)) {
     context.reset_earlier(worker);
@@ -132,7 +139,8 @@ bool label_is_ours(const Worker& worker, const std::string& label) {
 
 bool observe(Context& context, Worker& worker, const StateReading& reading) {
   const bool first = worker.incarnation.empty() && worker.start_path.empty() && worker.start_label.empty();
-  const bool is_new = !first && !reading.incarnation.empty() && reading.incarnation != worker.incarnation;
+  const bool other_start = !reading.incarnation.empty() && reading.incarnation != worker.incarnation;
+  const bool is_new = !first && (other_start || is_other_engine(worker));
   if (first) {
     worker.incarnation = reading.incarnation;
     worker.start_label = says_loading(reading.label) ? "start" : reading.label;
@@ -147,10 +155,12 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
   } else if (is_new) {
     note_new_incarnation(context, worker, reading);
   }
+  worker.seen_as = worker.dialect;
   if (!reading.incarnation.empty()) {  // a brief reading doesn't tell which process answers
     worker.pause_since_read = worker.load_since_read = false;
     for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
   }
+  if (first) note_read_member(context, worker);
   const bool settled = worker.taken_over && worker.earlier.empty();
   if (settled) settle_taken_over(context, worker, reading, first);
   if (first || is_new || settled) record_seen(context, worker);
@@ -179,8 +189,8 @@ void take_new_process(Target& target, const Worker& worker, const StateReading& 
 void survey_step(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome) {
   Worker& worker = context.worker_of(target);
   constexpr int kReadTries = 3;  // a read may be repeated; one lost answer shouldn't cost a worker its place
-  if (!outcome.ok() && outcome.kind == OutcomeKind::unknown && kind != OperationKind::identify &&
-      ++target.tries < kReadTries) {
+  const bool may_be_repeated = outcome.kind == OutcomeKind::unknown || is_strange(kind, outcome);
+  if (!outcome.ok() && may_be_repeated && kind != OperationKind::identify && ++target.tries < kReadTries) {
     read_worker(context, update, target);
     return;
   }

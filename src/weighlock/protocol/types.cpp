@@ -35,6 +35,22 @@ std::string adapter_name(const LoraSpec& lora, std::int64_t version) {
   return lora.name + "-v" + std::to_string(version);
 }
 
+std::string_view name(HandOverStep step) {
+  switch (step) {
+    case HandOverStep::release_optimizer:
+      return "release_optimizer";
+    case HandOverStep::resume_weights:
+      return "resume_weights";
+    case HandOverStep::transfer:
+      return "transfer";
+    case HandOverStep::release_weights:
+      return "release_weights";
+    case HandOverStep::resume_kv_cache:
+      return "resume_kv_cache";
+  }
+  return "";
+}
+
 std::string_view name(UpdateState state) {
   switch (state) {
     case UpdateState::queued:

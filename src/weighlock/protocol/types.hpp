@@ -17,6 +17,27 @@ using CallId = std::uint64_t;      // one call to a worker or trainer; never use
 using TimerId = std::uint64_t;     // likewise
 using ReplyToken = std::uint64_t;  // the edge's name for a client that waits; 0 = nobody
 
+// What a transfer of a colocated pair consists of, in order: each step is of all members before the next. Others have
+// the transfer alone.
+enum class HandOverStep {
+  release_optimizer,  // trainers
+  resume_weights,     // workers
+  transfer,           // all
+  release_weights,    // trainers
+  resume_kv_cache,    // workers
+};
+std::string_view name(HandOverStep step);
+
+// A worker's memory, as far as a transfer of a colocated pair has to do with it. Resuming a tag twice ends SGLang's
+// scheduler, so what may be sent is known by what was.
+enum class EngineMemory {
+  whole,           // nothing is owed to it
+  released,        // a transfer began, and asked nothing of it yet
+  weights_asked,   // ... asked it to resume its weights, and that has no good end
+  weights_back,    // ... they are there
+  kv_cache_asked,  // ... asked it to resume its cache, and that has no good end
+};
+
 // One version of a pair's weights. Numbers compare within a lineage only.
 struct VersionRef {
   std::int64_t lineage = 0;  // 0 = what the engines started with

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
@@ -71,14 +72,15 @@ void look_later(Context& context, Worker& worker) {
   set_timer(context, worker, after);
 }
 
-// Nothing is known of a worker that serves and was never asked what it is; its first update does that.
+// Nothing is known of a worker that serves and was never asked what it is; its first update does that. In a group it
+// matters from the first day which process is in it.
 bool is_watched(Context& context, const Worker& worker) {
-  if (worker.pair.empty())
+  if (is_for_adapters_only(context.state(), worker))
     return !context.state().stopping && worker.dialect.has_value() && is_shared(context.state(), worker.url);
   const auto pair = context.state().pairs.find(worker.pair);
   if (context.state().stopping || pair == context.state().pairs.end() || is_superseded(pair->second)) return false;
   if (worker.state == WorkerState::abandoned || worker.state == WorkerState::gone) return false;
-  return worker.dialect.has_value() || worker.state != WorkerState::ready;
+  return worker.dialect.has_value() || worker.state != WorkerState::ready || pair->second.spec.awex.has_value();
 }
 
 bool serves(const Worker& worker) {
@@ -94,7 +96,8 @@ bool is_in_update(Context& context, const Worker& worker) {
 
 // Light for one that serves: its label and whether it is paused. The label of most new processes is another one.
 void look(Context& context, Worker& worker) {
-  Operation reading = next_reading(context, worker);
+  const bool others = !worker.pair.empty() && is_for_adapters_only(context.state(), worker);
+  Operation reading = others ? Operation{} : next_reading(context, worker);
   Watch& watch = worker.watch;
   watch.whole = watch.whole || !serves(worker) || worker.load_since_read || reading.kind != OperationKind::read_state ||
                 ++watch.brief_looks >= limits::kIdleLooksPerWhole;
@@ -156,6 +159,7 @@ void hold(Context& context, Worker& worker, const StateReading& reading) {
 // drained; or its pair has no version yet, and it is a process that holds its start model.
 bool is_whole(const Pair& pair, const Worker& worker, const StateReading& reading) {
   if (worker.paused_by_us || worker.touched || !worker.earlier.empty() || is_held(worker)) return false;
+  if (!has_its_memory(worker)) return false;
   const CauseCode why = worker.cause ? worker.cause->code : CauseCode::restarted;
   const bool kept_out = why == CauseCode::unreachable || why == CauseCode::credentials || why == CauseCode::restarted ||
                         why == CauseCode::operator_hold;
@@ -184,13 +188,6 @@ bool hold_if_hopeless(Context& context, Worker& worker) {
       has_goal ? context.cause(CauseCode::lagging, before + "its pair is not in use (pair_lease)")
                : context.cause(CauseCode::no_last_good, before + "nothing to bring it to: " + pair.rollback_reason));
   return true;
-}
-
-// Whose the pair is, is still to be seen.
-bool is_being_claimed(Context& context, const Pair& pair) {
-  const Ownership& own = pair.ownership;
-  const bool has_epochs = !context.state().owner.empty() && own.none_because.empty();
-  return has_epochs && own.epoch == 0 && (own.connects || own.claim);
 }
 
 // It may not serve as it is known, and it was read: it is brought back if it can be, and held otherwise.
@@ -256,17 +253,23 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
   }
   tell_foreign_pause(context, worker);
   look_later(context, worker);
-  if (worker.state == WorkerState::ready && !reading.paused) begin_adapter_join(context, worker);
+  if (worker.state == WorkerState::ready && !reading.paused) begin_adapter_join(context, worker, worker.incarnation);
 }
 
 // A busy engine misses a look or two; one that is silent for longer gets no more requests until it answers.
 void on_failed_look(Context& context, Worker& worker, std::string_view why) {
+  if (is_brought_up(context.state(), worker.url)) return look_later(context, worker);
   ++worker.watch.failures;
   const bool silent = worker.watch.failures >= limits::kSilentLooks;
-  if (!silent || worker.state != WorkerState::ready) return look_later(context, worker);
+  const bool answers_strangely = worker.dialect && must_be_identified(worker);
+  if (answers_strangely && worker.watch.failures < limits::kSilentLooks) return look(context, worker);
+  // By another dialect's routes an engine can be silent, too (SGLang's for the start time takes vLLM ten seconds).
+  if (worker.watch.failures % limits::kSilentLooks == 0) worker.strange_readings = limits::kStrangeReadings;
+  const bool adapters_only = is_for_adapters_only(context.state(), worker);
+  if (!silent || (worker.state != WorkerState::ready && !adapters_only)) return look_later(context, worker);
   const Cause cause = context.cause(
       CauseCode::unreachable, fmt::format("{} looks in a row had no answer; the last: {}", worker.watch.failures, why));
-  if (worker.pair.empty()) {
+  if (adapters_only) {
     if (worker.watch.failures == limits::kSilentLooks) fence_silent(context, worker, cause);
     return look_later(context, worker);
   }
@@ -276,17 +279,26 @@ void on_failed_look(Context& context, Worker& worker, std::string_view why) {
 
 void on_base_look(Context& context, Worker& worker, const StateReading& reading) {
   if (std::exchange(worker.watch.whole, false)) worker.watch.brief_looks = 0;
-  if (!reading.incarnation.empty()) worker.incarnation = reading.incarnation;
+  // Of a model that is another gateway's the registry stays as it is: whoever takes it back reads the worker whole.
+  const bool is_new = !worker.pair.empty() && !reading.incarnation.empty() && reading.incarnation != worker.incarnation;
+  if (is_new) {  // nothing that was sent before runs in it
+    context.reset_earlier(worker);
+    worker.earlier.clear();
+  }
+  if (worker.pair.empty() && !reading.incarnation.empty()) worker.incarnation = reading.incarnation;
   look_later(context, worker);
-  begin_adapter_join(context, worker);
+  begin_adapter_join(context, worker, reading.incarnation.empty() ? worker.incarnation : reading.incarnation);
 }
 
 void on_look(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome) {
   if (!outcome.ok()) return on_failed_look(context, worker, outcome.text);
+  const bool is_asked_again = call.kind == OperationKind::identify && worker.seen_as;
+  if (is_asked_again) return look(context, worker);  // that its readings failed is forgotten when one is answered
   worker.watch.failures = 0;
+  if (call.kind == OperationKind::identify && worker.dialect && serves(worker)) return look(context, worker);
   if (call.kind == OperationKind::identify || !outcome.reading) return look_later(context, worker);
   const StateReading& reading = *outcome.reading;
-  if (worker.pair.empty()) return on_base_look(context, worker, reading);
+  if (is_for_adapters_only(context.state(), worker)) return on_base_look(context, worker, reading);
   if (call.kind == OperationKind::barrier) worker.earlier.clear();
   const bool is_new = worker.watch.whole && observe(context, worker, reading);
   if (is_new || call.kind == OperationKind::barrier) collect_unleased(context, worker.pair);

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/phases.hpp"
 
 namespace weighlock::protocol {
@@ -22,6 +23,19 @@ void settle_labels(Worker& worker, const Outcome& outcome) {
 
 bool is_load(OperationKind kind) {
   return kind == OperationKind::load || kind == OperationKind::load_empty;
+}
+
+// A tag of its memory was asked for, or came back. Who isn't asked any more keeps what it is.
+void note_memory_asked(Worker& worker) {
+  if (worker.memory == EngineMemory::released) worker.memory = EngineMemory::weights_asked;
+  if (worker.memory == EngineMemory::weights_back) worker.memory = EngineMemory::kv_cache_asked;
+}
+
+void note_memory_answered(Worker& worker, OutcomeKind kind) {
+  const bool of_weights = worker.memory == EngineMemory::weights_asked;
+  if (!of_weights && worker.memory != EngineMemory::kv_cache_asked) return;
+  if (kind == OutcomeKind::ok) worker.memory = of_weights ? EngineMemory::weights_back : EngineMemory::whole;
+  if (kind == OutcomeKind::not_sent) worker.memory = of_weights ? EngineMemory::released : EngineMemory::weights_back;
 }
 
 // Its connection ended in the process that it had reached: the one that was read, or that tells by its label that it
@@ -66,6 +80,7 @@ bool changes_something(OperationKind kind) {
 
 void note_sent(Worker& worker, const EarlierCall& call, const std::string& label, bool writes_label) {
   worker.in_flight = call;
+  if (call.resumes_memory) note_memory_asked(worker);
   if (is_load(call.kind)) worker.in_flight->held_before = std::exchange(worker.touched, true);
   // After a label that says "loading:" on the same connection, a new process shows by its label that it did not get it.
   const bool announced = !worker.labels.empty() && says_loading(worker.labels.back());
@@ -77,6 +92,7 @@ void note_sent(Worker& worker, const EarlierCall& call, const std::string& label
 
 void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome, bool writes_label) {
   worker.in_flight.reset();
+  if (call.resumes_memory) note_memory_answered(worker, outcome.kind);
   if (writes_label) settle_labels(worker, outcome);
   const bool without_effect = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
   if (call.kind == OperationKind::pause && without_effect) worker.paused_by_us = call.held_before;
@@ -90,16 +106,42 @@ void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome,
 }
 
 void note_new_process(Worker& worker) {
+  worker.memory = EngineMemory::whole;
   worker.touched = std::exchange(worker.load_since_read, false) ||
                    std::any_of(worker.earlier.begin(), worker.earlier.end(),
                                [](const EarlierCall& earlier) { return earlier.since_read && is_load(earlier.kind); });
   std::erase_if(worker.earlier, [](const EarlierCall& earlier) { return !earlier.since_read; });
 }
 
+void note_other_dialect(Worker& worker) {
+  worker.pause_since_read = worker.load_since_read = false;
+  std::erase_if(worker.earlier, [](const EarlierCall& earlier) { return earlier.kind != OperationKind::set_label; });
+}
+
+bool is_strange(OperationKind kind, const Outcome& outcome) {
+  const bool reads =
+      kind == OperationKind::read_state || kind == OperationKind::barrier || kind == OperationKind::list_adapters;
+  const bool unheard = outcome.code == ErrorCode::not_supported || outcome.code == ErrorCode::bad_answer;
+  return reads && !outcome.ok() && unheard;
+}
+
+void note_reading(Worker& worker, OperationKind kind, const Outcome& outcome) {
+  if (is_strange(kind, outcome)) {
+    ++worker.strange_readings;
+  } else if (kind == OperationKind::identify || outcome.reading) {
+    worker.strange_readings = 0;
+  }
+}
+
+bool must_be_identified(const Worker& worker) {
+  return !worker.dialect || worker.strange_readings >= limits::kStrangeReadings;
+}
+
 bool note_late(Worker& worker, CallId call, OutcomeKind kind) {
   const auto it =
       std::find_if(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) { return e.call == call; });
   if (it == worker.earlier.end()) return false;
+  if (it->resumes_memory) note_memory_answered(worker, kind);
   if (kind == OutcomeKind::unknown) {
     end_unanswered(worker, *it);
   } else {

@@ -25,6 +25,15 @@ void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome,
 // Another process answers: what the one before it had been sent has ended with it. What was sent after the last reading
 // may have gone to either.
 void note_new_process(Worker& worker);
+// Not even of its dialect: the process that answers has no route by which the one before it was asked for anything but
+// a label (contracts of the engines; an unknown route is 404). So nothing of that is in it.
+void note_other_dialect(Worker& worker);
+// An answer to a reading that the worker's dialect doesn't know: no such route, or a body of another shape.
+bool is_strange(OperationKind kind, const Outcome& outcome);
+// Counts them; whoever was asked what it is begins anew.
+void note_reading(Worker& worker, OperationKind kind, const Outcome& outcome);
+// Which engine answers is in doubt, or was never asked.
+bool must_be_identified(const Worker& worker);
 // The answer of a call that was given up before; false if it isn't one of the worker's.
 bool note_late(Worker& worker, CallId call, OutcomeKind kind);
 

@@ -1,0 +1,234 @@
+// Colocated pairs: trainers and workers share devices, so memory goes from hand to hand around the transfer.
+//
+//   release_optimizer (trainers) -> resume_weights (workers) -> transfer (all) -> release_weights (trainers)
+//   -> resume_kv_cache (workers)
+//
+// Each step is of all members before the next, and only the machine sends it: an update that ended sends none. Once
+// there will be no transfer any more (a member failed, the deadline, a cancel) it is left out and the other steps are
+// done all the same, since an engine without its memory can't even be healed; then the update goes back. Whoever is
+// silent in a step is asked nothing behind it; an engine that is silent in the transfer gets its cache when a barrier
+// says that it is out (`resume_cache`).
+//
+// No engine is asked to resume a tag twice: SGLang's scheduler dies of it. So Worker::memory keeps what it was asked,
+// over the death of the gateway too, and a worker whose memory isn't known to be whole is neither healed nor READY.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "weighlock/protocol/awex.hpp"
+#include "weighlock/protocol/phases.hpp"
+
+namespace weighlock::protocol {
+namespace {
+
+bool is_of_trainers(HandOverStep step) {
+  return step == HandOverStep::release_optimizer || step == HandOverStep::transfer ||
+         step == HandOverStep::release_weights;
+}
+
+bool is_asked(const Worker& worker, const Target& target, HandOverStep step) {
+  const bool in_it = target.step == Step::assembling || target.step == Step::answered;
+  if (!in_it || !worker.earlier.empty()) return false;
+  if (step == HandOverStep::resume_weights) return worker.memory == EngineMemory::released;
+  if (step == HandOverStep::resume_kv_cache) return worker.memory == EngineMemory::weights_back;
+  return step == HandOverStep::transfer;
+}
+
+void ask_worker(Context& context, Update& update, Target& target, HandOverStep step) {
+  Operation operation = load_operation(update);
+  if (step == HandOverStep::resume_weights) operation.memory = "weights";
+  if (step == HandOverStep::resume_kv_cache) operation.memory = "kv_cache";
+  if (step == HandOverStep::transfer) target.load_started = context.now();
+  // Label and flush aren't planned with it: their own intents bring the last step's answer to the disk.
+  context.call(update, target, Step::loading, std::move(operation));
+}
+
+// False: nobody is left to be asked.
+bool begin_step(Context& context, Update& update) {
+  const HandOver& hand = *update.hand_over;
+  RunTransfer run;
+  run.update = update.id;
+  run.pair = update.pair;
+  run.name = hand.group;
+  run.version = update.version.version;
+  run.colocate = true;
+  run.step = hand.step;
+  json::array trainers;
+  for (Rank& rank : update.ranks) {
+    if (!is_of_trainers(hand.step) || rank.given_up) continue;
+    rank.ended = false;
+    rank.call = context.state().next_id++;
+    context.state().transfers[rank.call] = {update.id, rank.trainer};
+    run.trainers.push_back({rank.call, rank.trainer});
+    trainers.push_back(json::string(rank.trainer));
+  }
+  std::vector<Target*> asked;
+  for (const std::string& url : hand.workers) {
+    Target& target = update.targets.at(url);
+    if (is_asked(context.worker_of(target), target, hand.step)) asked.push_back(&target);
+  }
+  if (run.trainers.empty() && asked.empty()) return false;
+  context.record(RecordKind::group, update, "",
+                 {{"what", "hand_over"}, {"step", name(hand.step)}, {"trainers", std::move(trainers)}});
+  for (Target* target : asked) {
+    ask_worker(context, update, *target, hand.step);
+    run.workers.push_back({*target->call, target->worker});
+  }
+  context.emit(std::move(run));
+  if (hand.is_undone()) begin_transfer_grace(context, update);
+  return true;
+}
+
+void end_hand_over(Context& context, Update& update) {
+  const HandOver hand = *std::exchange(update.hand_over, std::nullopt);
+  if (hand.error) return begin_restoring(context, update, *hand.error);
+  if (!hand.failure.empty()) return fail_transfer(context, update, hand.failure);
+  transfer_succeeded(context, update);
+}
+
+void step_is_over(Context& context, Update& update) {
+  HandOver& hand = *update.hand_over;
+  context.cancel_timer(update, "transfer_grace");
+  while (hand.step != HandOverStep::resume_kv_cache) {
+    hand.step = static_cast<HandOverStep>(static_cast<int>(hand.step) + 1);
+    if (hand.step == HandOverStep::transfer && hand.is_undone()) continue;
+    if (begin_step(context, update)) return;
+  }
+  end_hand_over(context, update);
+}
+
+// Why the worker may not serve, and what helps; "" if nothing is owed to it.
+std::string missing_memory(const Worker& worker) {
+  constexpr std::string_view kTwice = "asked for it twice SGLang ends";
+  switch (worker.memory) {
+    case EngineMemory::whole:
+      return "";
+    case EngineMemory::released:
+      return "its memory of 'weights' and 'kv_cache' is not resumed: the pair's next transfer does it, or restart it";
+    case EngineMemory::weights_asked:
+      return fmt::format("its memory of 'kv_cache' is not resumed, and that of 'weights' perhaps, and {}: restart it",
+                         kTwice);
+    case EngineMemory::weights_back:
+      return "its memory of 'kv_cache' is not resumed: restart it, or resume it by hand and release the worker";
+    case EngineMemory::kv_cache_asked:
+      return fmt::format("its memory of 'kv_cache' is perhaps not resumed, and {}: restart it", kTwice);
+  }
+  return "";
+}
+
+}  // namespace
+
+bool has_its_memory(const Worker& worker) {
+  return worker.memory == EngineMemory::whole;
+}
+
+bool may_be_resumed(const Pair& pair, const Update& update, const Worker& worker) {
+  return update.transfer && pair.spec.awex && pair.spec.awex->colocate && worker.memory == EngineMemory::released;
+}
+
+Cause with_missing_memory(const Worker& worker, Cause cause) {
+  const std::string missing = missing_memory(worker);
+  if (missing.empty() || cause.message.find(missing) != std::string::npos) return cause;
+  cause.message += (cause.message.empty() ? "" : "; ") + missing;
+  // Nothing else helps, so nothing else is tried.
+  const bool is_fixed = cause.code == CauseCode::outstanding || cause.code == CauseCode::unreachable;
+  if (worker.memory != EngineMemory::released && !is_fixed) cause.code = CauseCode::needs_restart;
+  return cause;
+}
+
+void begin_hand_over(Context& context, Update& update) {
+  const TransferGroup& group = *context.pair_of(update).group;
+  update.hand_over = HandOver{group.name, group.workers, HandOverStep::release_optimizer, "", std::nullopt};
+  update.ranks.clear();
+  for (const std::string& url : group.trainers)
+    update.ranks.push_back(Rank{url, 0, false, SaveOutcomeKind::unknown, "", false, false, false});
+  for (const std::string& url : group.workers)
+    context.worker_of(update.targets.at(url)).memory = EngineMemory::released;
+  begin_step(context, update);
+}
+
+void note_member_failed(Context& context, Update& update) {
+  HandOver& hand = *update.hand_over;
+  if (!hand.is_undone()) {
+    hand.failure = "a member failed";
+    context.cancel_timer(update, "load");
+  }
+  begin_transfer_grace(context, update);
+}
+
+void conclude_step(Context& context, Update& update) {
+  const bool ranks =
+      std::all_of(update.ranks.begin(), update.ranks.end(), [](const Rank& r) { return r.ended || r.given_up; });
+  const bool workers = std::none_of(update.targets.begin(), update.targets.end(),
+                                    [](const auto& e) { return e.second.step == Step::loading; });
+  if (ranks && workers) step_is_over(context, update);
+}
+
+void give_up_silent_members(Context& context, Update& update) {
+  const std::string_view step = name(update.hand_over->step);
+  for (Rank& rank : update.ranks) {
+    if (rank.ended || rank.given_up) continue;
+    rank.given_up = true;
+    if (!std::exchange(rank.failed, true)) rank.text = fmt::format("{}: no answer in time", step);
+  }
+  for (auto& [url, target] : update.targets) {
+    if (target.step != Step::loading) continue;
+    context.give_up(target);
+    target.step = Step::judged;
+    target.verdict = Verdict::unknown;
+    if (!target.cause)
+      target.cause = context.cause(CauseCode::load_unknown,
+                                   fmt::format("transfer of v{}: {}: no answer", update.version.version, step));
+    context.set_worker(context.worker_of(target), WorkerState::unknown, target.cause);
+  }
+  step_is_over(context, update);
+}
+
+bool hands_memory_back(Context& context, Update& update, std::string_view failure, const Error* error) {
+  if (!update.hand_over) return false;
+  HandOver& hand = *update.hand_over;
+  if (hand.is_undone()) return true;  // it does already
+  hand.failure = failure;
+  if (error) hand.error = *error;
+  context.cancel_timer(update, "load");
+  if (error) {
+    begin_transfer_grace(context, update);
+  } else {
+    give_up_silent_members(context, update);  // they had all the time that there was
+  }
+  return true;
+}
+
+// A process that took the update over doesn't know whether trainers have made room.
+bool resume_cache(Context& context, Update& update, Target& target) {
+  const Worker& worker = context.worker_of(target);
+  const bool is_known = worker.memory == EngineMemory::weights_back && worker.earlier.empty();
+  if (!update.transfer || update.ranks.empty() || !is_known) return false;
+  Operation operation = load_operation(update);
+  operation.memory = "kv_cache";
+  context.call(update, target, Step::cache_resuming, std::move(operation));
+  RunTransfer run;
+  run.update = update.id;
+  run.pair = update.pair;
+  run.version = update.version.version;
+  run.colocate = true;
+  run.step = HandOverStep::resume_kv_cache;
+  run.workers.push_back({*target.call, target.worker});
+  context.emit(std::move(run));
+  return true;
+}
+
+void on_cache_resumed(Context& context, Update& update, Target& target, const Outcome& outcome) {
+  if (outcome.ok()) {
+    heal_or_quarantine(context, update, target);
+  } else {
+    const std::string before = target.cause ? target.cause->message + "; " : "";
+    quarantine(context, update, target,
+               context.cause(outcome.kind == OutcomeKind::not_sent ? CauseCode::unreachable : CauseCode::load_failed,
+                             fmt::format("{}resume of its cache: {}", before, outcome.text)));
+  }
+  finish_if_done(context, update);
+}
+
+}  // namespace weighlock::protocol
