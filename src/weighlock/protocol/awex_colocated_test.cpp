@@ -272,7 +272,6 @@ TEST_F(AwexColocatedTest, a_worker_that_was_out_of_reach_and_answers_again_does_
   step_answers[{url(1), HandOverStep::resume_weights}] = refused(OutcomeKind::not_sent);
   request(1);
   expect_out(1, CauseCode::unreachable, "memory of 'weights' and 'kv_cache' is not resumed");
-  engine(1).label = "default";
   advance(60s);
   EXPECT_EQ(worker(1).state, WorkerState::quarantined);
   step_answers.clear();
