@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "plan_files.hpp"
 #include "weighlock/core/json.hpp"
+#include "weighlock/core/suggest.hpp"
+#include "weighlock/core/words.hpp"
 
 namespace weighlock::cli {
 namespace {
@@ -13,6 +18,7 @@ using reshard::Side;
 // The operator's own file, not a stranger's: 1.5 GB of memory at most.
 constexpr JsonLimits kLimits{.depth_max = 16, .values_max = 50'000'000};
 constexpr std::int64_t kRanksMax = 1'000'000;
+constexpr std::size_t kShown = 100;  // of a key, in an error
 
 Error bad(std::string message) {
   return Error{ErrorCode::invalid_argument, std::move(message)};
@@ -50,12 +56,24 @@ Result<std::vector<std::uint64_t>> numbers_of(const json::value& object, std::st
   return out;
 }
 
+// A misspelt member would be left out, and another layout be planned than the one that was meant.
+Status only(const json::value& object, const std::vector<std::string_view>& known, const std::string& where) {
+  if (!object.is_object()) return bad(where + " must be a JSON object");
+  for (const auto& member : object.get_object()) {
+    const std::string_view key(member.key());
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    return bad(fmt::format("{}: unknown member '{}'{}", where, printable(key, kShown), suggestion(key, known)));
+  }
+  return {};
+}
+
 class LayoutReader {
  public:
   LayoutReader(const json::value& root, std::string path, std::string side)
       : root_(root), path_(std::move(path)), side_(std::move(side), 0) {}
 
   Result<Side> read() {
+    if (Status ok = only(root_, {"ranks", "hosts", "buffers", "tensors"}, path_); !ok) return std::move(ok).error();
     Result<std::uint32_t> ranks = number_of(root_, "ranks", path_);
     if (!ranks) return std::move(ranks).error();
     if (*ranks < 1 || *ranks > kRanksMax)
@@ -83,6 +101,7 @@ class LayoutReader {
     if (!buffers->is_array()) return bad(path_ + ": 'buffers' must be a list");
     for (const json::value& buffer : buffers->get_array()) {
       const std::string where = fmt::format("{}: buffer {}", path_, side_.buffers().size());
+      if (Status ok = only(buffer, {"rank", "name", "elements"}, where); !ok) return ok;
       Result<std::uint32_t> rank = number_of(buffer, "rank", where);
       if (!rank) return std::move(rank).error();
       const json::value* given = find(buffer, "elements");
@@ -98,6 +117,7 @@ class LayoutReader {
     const std::optional<std::string_view> name = find_string(value, "name");
     if (!name) return bad(fmt::format("{}: tensor {}: 'name' is missing", path_, side_.tensors().size()));
     const std::string where = fmt::format("{}: tensor '{}'", path_, *name);
+    if (Status ok = only(value, {"name", "dtype", "shape", "padded", "source", "shards"}, where); !ok) return ok;
     const std::optional<Dtype> dtype = dtype_from(find_string(value, "dtype").value_or(""));
     if (!dtype) return bad(where + ": 'dtype' must be one of safetensors' names, such as BF16");
     Result<std::vector<std::uint64_t>> shape = numbers_of(value, "shape", where, true);
@@ -116,6 +136,7 @@ class LayoutReader {
   }
 
   Status read_shard(reshard::TensorId tensor, const json::value& value, const std::string& where) {
+    if (Status ok = only(value, {"rank", "offset", "shape", "owner", "placement"}, where + ": a shard"); !ok) return ok;
     Result<std::uint32_t> rank = number_of(value, "rank", where);
     if (!rank) return std::move(rank).error();
     Result<std::uint32_t> owner = number_of(value, "owner", where, 0);
@@ -127,6 +148,7 @@ class LayoutReader {
     std::optional<reshard::Placement> placement;
     std::vector<std::int64_t> strides;
     if (const json::value* placed = find(value, "placement")) {
+      if (Status ok = only(*placed, {"buffer", "offset", "strides"}, where + ": a placement"); !ok) return ok;
       Result<std::uint32_t> buffer = number_of(*placed, "buffer", where);
       if (!buffer) return std::move(buffer).error();
       const json::value* at = find(*placed, "offset");

@@ -122,10 +122,23 @@ Result<Transfer> plan_reports(const PlanArguments& arguments) {
 
 }  // namespace
 
+namespace {
+
+// Whatever is wrong with what the files say is 2; a file that can't be read, and a mistake of ours, keep their codes.
+int report_refusal(Terminal& terminal, const Error& error, bool json) {
+  const int code = report(terminal, error, json);
+  const bool is_of_input = error.code == ErrorCode::invalid_argument || error.code == ErrorCode::not_supported ||
+                           error.code == ErrorCode::too_large || error.code == ErrorCode::bad_answer ||
+                           error.code == ErrorCode::checkpoint_invalid;
+  return is_of_input ? 2 : code;
+}
+
+}  // namespace
+
 int run_plan(const PlanArguments& arguments, Terminal& terminal) {
   const bool of_reports = is_directory(arguments.train) || is_directory(arguments.infer);
   const Result<Transfer> transfer = of_reports ? plan_reports(arguments) : plan_layouts(arguments);
-  if (!transfer) return report(terminal, transfer.error(), arguments.json);
+  if (!transfer) return report_refusal(terminal, transfer.error(), arguments.json);
   if (const Status proved = reshard::prove(transfer->train, transfer->infer, transfer->plan); !proved)
     return report(terminal, proved.error(), arguments.json);
   const Statistics found = reshard::statistics(transfer->train, transfer->infer, transfer->plan);

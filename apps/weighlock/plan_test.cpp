@@ -85,6 +85,19 @@ TEST_F(PlanCommand, bad_files_are_2_with_file_and_member) {
        "'rank' is missing"},
       {R"({"ranks":1,"tensors":[{"name":"w","dtype":"BF16","shape":[1],"shards":[{"rank":1,"offset":[0],"shape":[1]}]}]})",
        "there are only 1 ranks"},
+      {R"({"ranks":1,"tensors":[],"host":[0]})", "train.json: unknown member 'host'; did you mean 'hosts'?"},
+      {R"({"ranks":1,"tensors":[],"buffers":[{"rank":0,"elements":4,"nam":"b"}]})", "buffer 0: unknown member 'nam'"},
+      {R"({"ranks":1,"tensors":[{"name":"w","dtype":"BF16","shape":[1],"pad":[2],"shards":[]}]})",
+       "tensor 'w': unknown member 'pad'"},
+      {R"({"ranks":1,"tensors":[{"name":"w","dtype":"BF16","shape":[1],
+          "shards":[{"rank":0,"offset":[0],"shape":[1],"placment":{}}]}]})",
+       "tensor 'w': a shard: unknown member 'placment'; did you mean 'placement'?"},
+      {R"({"ranks":1,"tensors":[{"name":"w","dtype":"BF16","shape":[1],
+          "shards":[{"rank":0,"offset":[0],"shape":[1],"placement":{"buffer":0,"stride":[1]}}]}]})",
+       "a placement: unknown member 'stride'"},
+      {R"({"ranks":1,"tensors":[{"name":"w","dtype":"F4","shape":[2],"shards":[]}]})", "smaller than a byte"},
+      {R"({"ranks":1,"tensors":[{"name":"w","dtype":"BF16","shape":[9223372036854775808,2],"shards":[]}]})",
+       "tensor 'w'"},
   };
   for (const auto& [text, says] : bad) {
     EXPECT_EQ(plan(text, kInfer), 2) << text;
@@ -93,6 +106,41 @@ TEST_F(PlanCommand, bad_files_are_2_with_file_and_member) {
   EXPECT_EQ(run({"plan", file("none.json"), file("infer.json")}), 3);  // not_found
   EXPECT_NE(err_.str().find("none.json': No such file"), std::string::npos) << err_.str();
   EXPECT_EQ(run({"plan", file("train.json")}), 2);
+}
+
+TEST_F(PlanCommand, byte_sums_near_64_bits_are_refused_at_once_with_the_tensor_named) {
+  const auto layout = [](int ranks) {
+    std::string tensors;
+    for (int t = 0; t < 400; ++t) {
+      std::string shards;
+      for (int rank = 0; rank < ranks; ++rank)
+        shards += fmt::format(R"({}{{"rank":{},"offset":[0],"shape":[1125899906842624]}})", rank ? "," : "", rank);
+      tensors += fmt::format(R"({}{{"name":"t{}","dtype":"BF16","shape":[1125899906842624],"shards":[{}]}})",
+                             t ? "," : "", t, shards);
+    }
+    return fmt::format(R"({{"ranks":{},"tensors":[{}]}})", ranks, tensors);
+  };
+  EXPECT_EQ(plan(layout(1), layout(1)), 0) << err_.str();
+  EXPECT_EQ(plan(layout(1), layout(40)), 2);
+  EXPECT_NE(err_.str().find("with infer tensor 't51' on rank 7 all ranks together would receive 2^62 bytes"),
+            std::string::npos)
+      << err_.str();
+}
+
+TEST_F(PlanCommand, dtypes_of_two_sizes_in_one_local_tensor_are_refused) {
+  constexpr std::string_view kTwo = R"({"ranks":1,"buffers":[{"rank":0,"name":"both","elements":8}],"tensors":[
+    {"name":"a","dtype":"BF16","shape":[4],"shards":[{"rank":0,"offset":[0],"shape":[4],
+      "placement":{"buffer":0,"strides":[1]}}]},
+    {"name":"b","dtype":"F32","shape":[4],"shards":[{"rank":0,"offset":[0],"shape":[4],
+      "placement":{"buffer":0,"offset":4,"strides":[1]}}]}]})";
+  EXPECT_EQ(plan(kTwo, kTwo), 2);
+  EXPECT_NE(
+      err_.str().find("tensor 'b' on rank 0 in local tensor 'both' is of dtype F32, and tensor 'a' in it of BF16"),
+      std::string::npos)
+      << err_.str();
+  std::string alike(kTwo);
+  alike.replace(alike.find("F32"), 3, "F16");
+  EXPECT_EQ(plan(alike, alike), 0) << err_.str();
 }
 
 // Reports of AWEX workers, a file for each.
@@ -141,7 +189,7 @@ TEST_F(PlanOfReports, what_awex_cannot_transfer_is_2_with_tensor_and_file) {
   EXPECT_EQ(plan_reports(), 2);
   EXPECT_NE(err_.str().find("tensor 'w'"), std::string::npos) << err_.str();
   std::ofstream(file("infer/0.json")) << R"({"status":"ok","meta":[{]})";
-  EXPECT_NE(plan_reports(), 0);
+  EXPECT_EQ(plan_reports(), 2);
   EXPECT_NE(err_.str().find("infer/0.json"), std::string::npos) << err_.str();
   EXPECT_EQ(plan_reports({"--allow-unused"}), 2);
   EXPECT_NE(err_.str().find("are for layouts"), std::string::npos) << err_.str();

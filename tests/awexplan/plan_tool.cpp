@@ -100,7 +100,7 @@ Status run(const std::string& directory, const Topology& topology, bool with_pla
   Result<Repaired> repaired = repair(*train, *infer, topology);
   if (!repaired) return std::move(repaired).error();
   const double repair_seconds = passed();
-  const Served served = serialise(*repaired);
+  const Served served = *serialise(*repaired, SIZE_MAX);
   const double serve_seconds = passed();
   // What the gateway does at connect.
   const Status lists_proven = prove(*repaired);

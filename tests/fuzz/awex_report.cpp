@@ -35,7 +35,7 @@ void check_serving(const Report& report) {
     return;
   }
   WEIGHLOCK_CHECK(prove(*repaired, predict(*repaired)), "a plan that is made is right");
-  std::string again = serialise(*repaired).train;
+  std::string again = serialise(*repaired, SIZE_MAX)->train;
   again.replace(0, std::string_view(R"({"value")").size(), R"({"result")");
   const Result<Report> back = parse_report({Side::train, 0, "served"}, again);
   WEIGHLOCK_CHECK(back && back->tensors.size() == report.tensors.size(), "what is served can be read");

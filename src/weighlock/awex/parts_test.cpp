@@ -151,6 +151,14 @@ TEST(Parts, uneven_rows_go_from_uneven_trainers_to_uneven_engines) {
           << trainers << " to " << ranks << ", dimension " << dim;
 }
 
+// Data-parallel attention: each of several groups of ranks has the whole.
+TEST(Parts, each_copy_of_uneven_rows_of_an_engine_gets_its_own) {
+  for (const std::uint64_t ranks : {3, 4, 8})
+    for (const bool side_by_side : {false, true})
+      EXPECT_EQ(problem({Adapter::fsdp, 3}, {Adapter::sglang, ranks, 2, side_by_side}, 0, 1, 200), "")
+          << ranks << " ranks" << (side_by_side ? ", copies side by side" : "");
+}
+
 TEST(Parts, true_offsets_of_uneven_parts_are_taken_as_they_are) {
   for (const bool balanced : {false, true})
     EXPECT_EQ(problem({Adapter::truthful, 5, 1, false, balanced}, {Adapter::truthful, 8, 2, true, balanced}, 0, 1, 200),

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -309,7 +310,7 @@ TEST(Serve, what_is_served_is_read_again_as_the_same_lists) {
   told.tensor_more = R"(,"also":[1])";
   const Result<Repaired> result = repaired({{told}}, engines(1, {told}), 1);
   ASSERT_TRUE(result) << result.error().text();
-  const Served served = serialise(*result);
+  const Served served = *serialise(*result, SIZE_MAX);
   EXPECT_EQ(served.train.rfind(
                 R"({"value":[{"type":"dataclass","class_path":"awex.meta.weight_meta.ParameterMeta","data":{)", 0),
             0u);
@@ -321,6 +322,22 @@ TEST(Serve, what_is_served_is_read_again_as_the_same_lists) {
   ASSERT_TRUE(back) << back.error().text();
   EXPECT_EQ(back->strings[back->tensors[0].name], "a\"b");
   EXPECT_EQ(text(back->shards[0].box), "[0,0]+[4,2]");
+}
+
+TEST(Serve, lists_of_more_bytes_than_may_be_kept_are_refused_with_the_models_size) {
+  Workers train;
+  for (int rank = 0; rank < 3; ++rank) train.push_back({whole_of("w", {5, 2}, rank, 3)});
+  const Result<Repaired> result = repaired(train, engines(3, {whole_of("w", {5, 2}, 0, 1)}), 1);
+  ASSERT_TRUE(result) << result.error().text();
+  const std::size_t bytes = serialise(*result, SIZE_MAX)->train.size() + serialise(*result, SIZE_MAX)->infer.size();
+  EXPECT_TRUE(serialise(*result, bytes));
+  for (const std::size_t less : {bytes - 1, std::size_t{10}}) {
+    const Result<Served> refused = serialise(*result, less);
+    ASSERT_FALSE(refused) << less;
+    EXPECT_EQ(refused.error().code, ErrorCode::too_large);
+    expect_told(refused.error().text(), {fmt::format("more than {} bytes", less), "1 tensors (20 bytes)",
+                                         "3 parts for trainers and 1 for engines", "fewer parts", "mode \"disk\""});
+  }
 }
 
 TEST(Predict, each_ranks_operations_are_by_peer_then_name) {

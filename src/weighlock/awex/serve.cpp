@@ -1,5 +1,8 @@
 #include "weighlock/awex/serve.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <string_view>
@@ -80,24 +83,43 @@ void append_tensor(std::string& out, const Metadata& side, const Tensor& tensor)
   out += "]}}";
 }
 
-std::string answer(const Metadata& side) {
+// Stops soon after `bytes_max`.
+std::string answer(const Metadata& side, std::size_t bytes_max) {
   constexpr std::size_t kShardBytes = 640, kTensorBytes = 512;  // about what they take: one allocation, or two
   std::string out;
-  out.reserve(side.shards.size() * kShardBytes + side.tensors.size() * kTensorBytes);
+  out.reserve(std::min(bytes_max, side.shards.size() * kShardBytes + side.tensors.size() * kTensorBytes));
   out += "{\"value\":[";
   for (const Tensor& tensor : side.tensors) {
     if (&tensor != &side.tensors.front()) out.push_back(',');
     append_tensor(out, side, tensor);
+    if (out.size() > bytes_max) return out;
   }
   out += "]}";
   out.shrink_to_fit();
   return out;
 }
 
+Error too_large(const Repaired& repaired, std::size_t bytes_max) {
+  std::uint64_t weights = 0;
+  for (const Tensor& tensor : repaired.train.tensors) weights += elements(tensor.shape) * tensor.element_bytes;
+  return Error{
+      ErrorCode::too_large,
+      fmt::format("the lists by which AWEX workers plan would have more than {} bytes, all that a gateway keeps for "
+                  "them: the model has {} tensors ({} bytes), listed in {} parts for trainers and {} for engines; let "
+                  "trainers hold tensors in fewer parts (shard over fewer ranks), connect fewer engines to a pair, or "
+                  "use mode \"disk\"",
+                  bytes_max, repaired.train.tensors.size(), weights, repaired.train.shards.size(),
+                  repaired.infer.shards.size())};
+}
+
 }  // namespace
 
-Served serialise(const Repaired& repaired) {
-  return {answer(repaired.train), answer(repaired.infer)};
+Result<Served> serialise(const Repaired& repaired, std::size_t bytes_max) {
+  Served served;
+  served.train = answer(repaired.train, bytes_max);
+  if (served.train.size() <= bytes_max) served.infer = answer(repaired.infer, bytes_max - served.train.size());
+  if (served.train.size() + served.infer.size() > bytes_max) return too_large(repaired, bytes_max);
+  return served;
 }
 
 }  // namespace weighlock::awex

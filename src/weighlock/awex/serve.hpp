@@ -7,9 +7,11 @@
 // Pure; any thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "weighlock/awex/repair.hpp"
+#include "weighlock/core/result.hpp"
 
 namespace weighlock::awex {
 
@@ -17,6 +19,7 @@ struct Served {
   std::string train;
   std::string infer;
 };
-Served serialise(const Repaired& repaired);
+// Both together. Error: too_large when they would have more than `bytes_max`, with the model's size and a remedy.
+Result<Served> serialise(const Repaired& repaired, std::size_t bytes_max);
 
 }  // namespace weighlock::awex

@@ -104,6 +104,27 @@ TEST_F(AwexAddressTest, a_worker_on_ipv6_of_a_gateway_on_ipv4_is_refused_with_th
   EXPECT_NE(reply.body.find("IPv6"), std::string::npos) << reply.body;
 }
 
+TEST_F(AwexAddressTest, a_first_worker_on_loopback_is_no_meeting_place_for_workers_elsewhere) {
+  const std::string other = address_of_host(AF_INET);
+  if (other.empty()) GTEST_SKIP() << "this host has one address";
+  start_with("0.0.0.0", other);
+  json::object body = awex_body();
+  body["nccl_master_addr"] = "";
+  const Reply refused = call("POST", "/connect", body);
+  EXPECT_EQ(refused.status, 400) << refused.body;
+  for (const std::string& word :
+       {std::string("127.0.0.1 is another host for ") + engines[1]->url(),
+        std::string("give the address by which every worker reaches it"), std::string("nccl_master_addr")})
+    EXPECT_NE(refused.body.find(word), std::string::npos) << refused.body;
+  EXPECT_EQ(count(train[0], "report_parallelism"), 0);
+  body["nccl_master_addr"] = other;
+  EXPECT_EQ(call("POST", "/connect", body).status, 200);
+  // The others are all on loopback.
+  body["nccl_master_addr"] = "";
+  body["inference_worker_urls"] = json::array{json::string(engines[0]->url())};
+  EXPECT_EQ(call("POST", "/connect", body).status, 200);
+}
+
 TEST_F(AwexAddressTest, ranks_of_a_first_worker_on_ipv6_meet_at_an_address_in_brackets) {
   if (!has_ipv6()) GTEST_SKIP() << "no IPv6 here";
   engines[0] = std::make_unique<FakeEngine>(loop, directory.path("start"), "::1");
@@ -264,6 +285,22 @@ TEST_F(AwexProofTest, a_plan_of_more_pairs_of_parts_than_the_limit_is_served_unp
   settings.proven_pairs_max = 1;
   start();
   EXPECT_EQ(connect().status, 200);
+}
+
+class AwexListsTest : public AwexPairTest {
+ protected:
+  AwexListsTest() { starts = false; }
+};
+
+TEST_F(AwexListsTest, lists_that_are_larger_than_a_gateway_keeps_are_refused_with_the_models_size_and_a_remedy) {
+  settings.list_bytes_max = 500;
+  start();
+  const Reply reply = connect();
+  EXPECT_EQ(reply.status, 413) << reply.body;
+  for (const char* word : {"more than 500 bytes", "1 tensors", "2 parts for trainers", "mode \\\"disk\\\""})
+    EXPECT_NE(reply.body.find(word), std::string::npos) << word << reply.body;
+  EXPECT_EQ(count(train[0], "init_weights_update_group"), 0);
+  EXPECT_EQ(call("GET", "/v1/pairs/actor").status, 404);
 }
 
 // Each HTTP call of a connect fails in turn.

@@ -85,7 +85,8 @@ void AwexGroups::put_right(const BuildRef& build, AwexReported reported) {
   auto reports = std::make_shared<AwexReported>(std::move(reported));
   auto made = std::make_shared<Result<awex::Served>>(Error{});
   pool_.run(
-      [reports, made, put_right = put_right_, pairs_max = proven_pairs_max_, name = build->order.name] {
+      [reports, made, put_right = put_right_, pairs_max = proven_pairs_max_, bytes_max = meta_.list_bytes_max(),
+       name = build->order.name] {
         Result<awex::Repaired> repaired = put_right(reports->train, reports->infer, reports->topology);
         *reports = {};
         if (!repaired)
@@ -93,7 +94,7 @@ void AwexGroups::put_right(const BuildRef& build, AwexReported reported) {
         else if (Status proven = prove_lists(*repaired, name, pairs_max); !proven)
           *made = proven.error();
         else
-          *made = awex::serialise(*repaired);
+          *made = awex::serialise(*repaired, bytes_max);
       },
       [this, alive = std::weak_ptr(alive_), build, made] {
         if (alive.expired()) return;
@@ -104,9 +105,10 @@ void AwexGroups::put_right(const BuildRef& build, AwexReported reported) {
 }
 
 Status AwexGroups::store(const std::string& name, awex::Served lists) {
-  Status stored = meta_.put(name, "training_params_meta", std::make_shared<const std::string>(std::move(lists.train)));
+  Status stored =
+      meta_.put_list(name, "training_params_meta", std::make_shared<const std::string>(std::move(lists.train)));
   if (!stored) return stored;
-  return meta_.put(name, "infer_params_meta", std::make_shared<const std::string>(std::move(lists.infer)));
+  return meta_.put_list(name, "infer_params_meta", std::make_shared<const std::string>(std::move(lists.infer)));
 }
 
 void AwexGroups::bring_up(const BuildRef& build) {

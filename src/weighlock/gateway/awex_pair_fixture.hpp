@@ -14,7 +14,7 @@
 namespace weighlock::test {
 
 // What a member does with a call.
-enum class Turn { well, refuses, drops, stays_silent };
+enum class Turn { well, refuses, drops, stays_silent, tells_another_version, wants_a_key };
 
 // The /awex routes of one worker; loop only.
 struct Member {
@@ -37,6 +37,8 @@ struct Member {
     if (call != "teardown" && struck(fate, answer)) return;
     const Turn turn = turn_of ? turn_of(request) : turns[call];
     if (turn == Turn::refuses) return answer.respond(json_reply(500, {{"error", "told to refuse"}}));
+    if (turn == Turn::tells_another_version) return answer.respond(json_reply(200, {{"status", "ok"}, {"version", 6}}));
+    if (turn == Turn::wants_a_key) return answer.respond(json_reply(401, {{"error", "Unauthorized"}}));
     if (turn == Turn::drops) return answer.reset();
     if (turn == Turn::stays_silent) return silent.push_back(answer);
     if (call.starts_with("report_parallelism")) {

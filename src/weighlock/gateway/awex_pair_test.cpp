@@ -110,6 +110,42 @@ TEST_F(AwexPairTest, whoever_fails_in_an_update_tears_all_and_the_next_one_build
   }
 }
 
+TEST_F(AwexPairTest, an_answer_for_another_version_fails_the_update_and_names_its_worker) {
+  ASSERT_EQ(connect().status, 200);
+  turn(infer[1], "update_weights", Turn::tells_another_version);
+  const Reply reply = update(7);
+  EXPECT_EQ(reply.json().at("status").as_string(), "error") << reply.body;
+  EXPECT_NE(reply.body.find("for version 7 was answered with version 6"), std::string::npos) << reply.body;
+  EXPECT_NE(reply.body.find(engines[1]->url()), std::string::npos) << reply.body;
+  expect_all_fenced();
+}
+
+TEST_F(AwexPairTest, a_worker_that_wants_a_key_at_an_awex_route_is_told_with_what_to_do) {
+  for (const std::string what : {"report_parallelism", "report_weight_meta", "init_weights_update_group"}) {
+    turn(infer[0], what, Turn::wants_a_key);
+    const Reply reply = connect();
+    EXPECT_GE(reply.status, 400) << what << reply.body;
+    EXPECT_NE(reply.body.find("calls to /awex routes carry no key"), std::string::npos) << what << reply.body;
+    EXPECT_NE(reply.body.find(engines[0]->url()), std::string::npos) << what << reply.body;
+    turn(infer[0], what, Turn::well);
+  }
+}
+
+// A worker puts the group's name into a path as it is.
+TEST_F(AwexPairTest, workers_find_their_lists_whatever_the_pair_is_called) {
+  std::size_t groups = 0;
+  for (const std::string name : {"a/b", "a?b", "a#b", "a%41b", "..", "a b", "ä☃", "a\\b", "a+b"}) {
+    json::object body = awex_body();
+    body["pair_name"] = name;
+    ASSERT_EQ(call("POST", "/connect", body).status, 200) << name;
+    const std::string group = group_name(groups++);
+    EXPECT_EQ(group.find_first_of("/?#% \\+"), std::string::npos) << group;
+    EXPECT_EQ(meta_status(group), 200) << group;
+    ASSERT_EQ(call("POST", "/disconnect", {{"pair_name", name}}).status, 200) << name;
+    EXPECT_EQ(meta_status(group), 404) << group;
+  }
+}
+
 TEST_F(AwexPairTest, a_disconnect_tears_down_trainers_and_forgets_the_metadata) {
   ASSERT_EQ(connect().status, 200);
   EXPECT_EQ(call("POST", "/disconnect", {{"pair_name", "actor"}}).status, 200);

@@ -1,5 +1,6 @@
 #include "weighlock/gateway/awex_transfers.hpp"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,8 @@ HttpRequest AwexTransfers::request_of(const protocol::RunTransfer& order) {
 void AwexTransfers::run(const protocol::RunTransfer& order, WorkerEnded worker_ended, TrainerEnded trainer_ended) {
   const HttpRequest request = request_of(order);
   const std::string target = "POST " + request.target;
+  // Of the steps only the transfer's call has a version, which an answer may tell again.
+  const auto version = order.step == protocol::HandOverStep::transfer ? std::optional(order.version) : std::nullopt;
   std::shared_ptr<Keys> keys;
   if (order.colocate && order.step == protocol::HandOverStep::transfer) {
     const auto ranks = static_cast<std::uint32_t>(order.trainers.size() * 2);
@@ -80,13 +83,14 @@ void AwexTransfers::run(const protocol::RunTransfer& order, WorkerEnded worker_e
     Asked& asked = asked_[member.call];
     asked.trainer = std::move(trainer);
     asked.keys = keys;
-    asked.id = calls_.send({member.url, request, nullptr}, limits::kCallHardTimeout,
-                           [this, call = member.call, target, ended = std::move(ended)](const HttpResult& result) {
-                             auto node = asked_.extract(call);
-                             if (node.empty()) return;
-                             over(node.mapped());
-                             ended(awex::classify(target, result));
-                           });
+    asked.id =
+        calls_.send({member.url, request, nullptr}, limits::kCallHardTimeout,
+                    [this, call = member.call, target, version, ended = std::move(ended)](const HttpResult& result) {
+                      auto node = asked_.extract(call);
+                      if (node.empty()) return;
+                      over(node.mapped());
+                      ended(awex::classify(target, result, version));
+                    });
   };
   for (const auto& member : order.trainers)
     ask(member, order.colocate ? member.url : std::string(),

@@ -111,6 +111,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
       storage(settings.files ? *settings.files : real_files, "gateway-" + state.boot, confinement.storage_roots()),
       epochs(settings.files ? *settings.files : real_files, confinement.storage_roots()),
       credentials(settings.engine_credentials),
+      meta(MetaStore::Limits{.list_bytes = settings.list_bytes_max}),
       journal_pool(loop, 1),
       storage_pool(loop, kStorageThreads),
       epoch_pool(loop, kEpochThreads),

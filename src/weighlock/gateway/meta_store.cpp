@@ -38,23 +38,53 @@ Status MetaStore::reserve(const std::string& pair, std::size_t now, std::size_t 
   return {};
 }
 
-Status MetaStore::put(const std::string& pair, const std::string& key, Text text) {
+const MetaStore::Value* MetaStore::find(const std::string& pair, const std::string& key) const {
   const auto found = pairs_.find(pair);
-  std::size_t now = 0;
-  if (found != pairs_.end()) {
-    if (const auto held = found->second.values.find(key); held != found->second.values.end())
-      now = cost(key, held->second);
+  if (found == pairs_.end()) return nullptr;
+  const auto held = found->second.values.find(key);
+  return held == found->second.values.end() ? nullptr : &held->second;
+}
+
+// The bytes of a value that goes.
+void MetaStore::forget(PairData& pair, const std::string& key, const Value& value) {
+  const std::size_t freed = cost(key, value.text);
+  if (value.is_list) {
+    list_bytes_ -= freed;
+    return;
   }
+  pair.bytes -= freed;
+  bytes_ -= freed;
+}
+
+Status MetaStore::put(const std::string& pair, const std::string& key, Text text) {
+  const Value* held = find(pair, key);
+  const std::size_t now = held && !held->is_list ? cost(key, held->text) : 0;
   if (Status room = reserve(pair, now, cost(key, text), fmt::format("key '{}'", printable(key))); !room) return room;
-  pairs_[pair].values[key] = std::move(text);
+  if (held && held->is_list) forget(pairs_[pair], key, *held);
+  pairs_[pair].values[key] = {std::move(text), false};
+  return {};
+}
+
+Status MetaStore::put_list(const std::string& group, const std::string& key, Text text) {
+  const Value* held = find(group, key);
+  const std::size_t others = list_bytes_ - (held && held->is_list ? cost(key, held->text) : 0);
+  const std::size_t then = cost(key, text);
+  if (then > limits_.list_bytes - std::min(limits_.list_bytes, others))
+    return Error{ErrorCode::storage_full,
+                 fmt::format("list '{}' of group '{}' has {} bytes, and the lists of all AWEX groups take {} of the {} "
+                             "that a gateway keeps for them; disconnect a pair that isn't updated any more, or serve "
+                             "this one by a gateway of its own",
+                             printable(key), printable(group), then, others, limits_.list_bytes)};
+  PairData& pair = pairs_[group];
+  if (held) forget(pair, key, *held);
+  list_bytes_ += then;
+  pair.values[key] = {std::move(text), true};
   return {};
 }
 
 MetaStore::Text MetaStore::get(const std::string& pair, const std::string& key) const {
-  const auto found = pairs_.find(pair);
-  if (found == pairs_.end()) return nullptr;
-  const auto held = found->second.values.find(key);
-  return held == found->second.values.end() ? nullptr : held->second;
+  const Value* held = find(pair, key);
+  return held ? held->text : nullptr;
 }
 
 bool MetaStore::erase(const std::string& pair, const std::string& key) {
@@ -62,10 +92,8 @@ bool MetaStore::erase(const std::string& pair, const std::string& key) {
   if (found == pairs_.end()) return false;
   const auto held = found->second.values.find(key);
   if (held == found->second.values.end()) return false;
-  const std::size_t freed = cost(key, held->second);
+  forget(found->second, key, held->second);
   found->second.values.erase(held);
-  found->second.bytes -= freed;
-  bytes_ -= freed;
   release_if_empty(pair);
   return true;
 }
@@ -95,6 +123,8 @@ void MetaStore::clear(const std::string& pair) {
   const auto found = pairs_.find(pair);
   if (found == pairs_.end()) return;
   bytes_ -= found->second.bytes;
+  for (const auto& [key, value] : found->second.values)
+    if (value.is_list) list_bytes_ -= cost(key, value.text);
   pairs_.erase(found);
 }
 

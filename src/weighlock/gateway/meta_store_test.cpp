@@ -137,5 +137,38 @@ TEST(MetaStore, bodies_that_are_being_read_are_bounded_with_what_is_stored) {
   EXPECT_TRUE(store.hold(50));
 }
 
+TEST(MetaStore, lists_of_the_gateway_have_a_bound_of_their_own_and_take_no_room_from_clients) {
+  MetaStore store({.pair_bytes = 100, .total_bytes = 100, .list_bytes = 1000, .entry_bytes = 10});
+  ASSERT_TRUE(store.put_list("p.e1-1", "l", text(std::string(689, 'x'))));
+  EXPECT_EQ(store.list_bytes(), 700u);
+  EXPECT_EQ(store.bytes(), 0u);
+  EXPECT_EQ(store.get("p.e1-1", "l")->size(), 689u);
+  EXPECT_TRUE(store.put("p.e1-1", "k", text(std::string(89, 'x'))));
+  const Status full = store.put_list("q.e1-2", "l", text(std::string(290, 'x')));
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, ErrorCode::storage_full);
+  for (const char* word : {"list 'l' of group 'q.e1-2' has 301 bytes", "take 700 of the 1000", "disconnect a pair"})
+    EXPECT_NE(full.error().text().find(word), std::string::npos) << full.error().text();
+  EXPECT_EQ(store.get("q.e1-2", "l"), nullptr);
+  EXPECT_TRUE(store.put_list("q.e1-2", "l", text(std::string(289, 'x'))));
+  store.clear("p.e1-1");
+  EXPECT_EQ(store.list_bytes(), 300u);
+  EXPECT_EQ(store.bytes(), 0u);
+}
+
+TEST(MetaStore, a_list_that_is_put_again_erased_or_replaced_by_a_client_is_counted_once) {
+  MetaStore store({.pair_bytes = 100, .total_bytes = 100, .list_bytes = 100, .entry_bytes = 10});
+  ASSERT_TRUE(store.put_list("p", "l", text(std::string(89, 'x'))));
+  ASSERT_TRUE(store.put_list("p", "l", text(std::string(89, 'y'))));
+  EXPECT_EQ(store.list_bytes(), 100u);
+  ASSERT_TRUE(store.put("p", "l", text("z")));
+  EXPECT_EQ(store.list_bytes(), 0u);
+  EXPECT_EQ(store.bytes(), 12u);
+  ASSERT_TRUE(store.put_list("p", "l", text("y")));
+  EXPECT_EQ(store.bytes(), 0u);
+  EXPECT_TRUE(store.erase("p", "l"));
+  EXPECT_EQ(store.list_bytes(), 0u);
+}
+
 }  // namespace
 }  // namespace weighlock

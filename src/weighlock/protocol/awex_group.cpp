@@ -22,6 +22,14 @@ json::array texts(const std::vector<std::string>& list) {
   return out;
 }
 
+// Workers put the group's name into the path of a URL as it is, and clients differ in what they quote.
+std::string in_a_path(std::string name) {
+  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+  for (char& c : name)
+    if (kPlain.find(c) == std::string_view::npos) c = '_';
+  return name;
+}
+
 bool share(const std::vector<std::string>& one, const std::vector<std::string>& other) {
   return std::any_of(one.begin(), one.end(),
                      [&](const std::string& url) { return std::find(other.begin(), other.end(), url) != other.end(); });
@@ -86,7 +94,7 @@ void build(Context& context, const std::string& pair, const AwexSpec& awex, Grou
   State& state = context.state();
   const std::uint64_t id = state.next_id++;
   // New over restarts, too: the boot id is drawn.
-  ask.group.name = fmt::format("{}.e{}-{}", pair, state.boot, id);
+  ask.group.name = fmt::format("{}.e{}-{}", in_a_path(pair), state.boot, id);
   ask.awex = awex;
   ask.place = meeting_place(state, pair, awex, ask.group.workers.front());
   ask.awex.master_addr = ask.place.address;

@@ -111,6 +111,15 @@ Status Side::check_placement(TensorId tensor, Rank rank, std::span<const std::ui
   if (buffer.elements > kBufferElementsMax)
     return Error{ErrorCode::too_large,
                  fmt::format("{}, which has {} elements, more than {}", who, buffer.elements, kBufferElementsMax)};
+  if (buffer.first) {
+    const Tensor& mine = tensors_[tensor];
+    const Tensor& other = tensors_[*buffer.first];
+    if (bits(mine.dtype) != bits(other.dtype))
+      return bad(
+          fmt::format("{} is of dtype {}, and tensor {} in it of {}: positions are in elements of one size, so "
+                      "give tensors of another dtype a local tensor of their own",
+                      who, weighlock::name(mine.dtype), quote_name(other.name), weighlock::name(other.dtype)));
+  }
   if (placement.strides.size() != extent.size())
     return bad(fmt::format("{} has {} strides for {} dimensions", who, placement.strides.size(), extent.size()));
   if (std::find(extent.begin(), extent.end(), 0u) != extent.end()) {
@@ -156,6 +165,7 @@ Status Side::add_shard(TensorId tensor, Rank rank, std::span<const std::uint64_t
   if (placement) {
     if (Status ok = check_placement(tensor, rank, extent, *placement); !ok) return ok;
   }
+  if (placement && !buffers_[placement->buffer].first) buffers_[placement->buffer].first = tensor;
   Shard shard{tensor, rank, owner, kNone, static_cast<std::uint32_t>(boxes_.size())};
   if (shards_.size() >= kNone || boxes_.size() + 2 * kDimensionsMax >= kNone ||
       placements_.size() + 2 + kDimensionsMax >= kNone)

@@ -60,11 +60,12 @@ struct Placement {
   std::span<const std::int64_t> strides;
 };
 
-// A local tensor that shards of one rank lie in.
+// A local tensor that shards of one rank lie in. Positions in it are in elements, so all of them have one size.
 struct Buffer {
   std::string name;  // for errors
   Rank rank = 0;
   std::uint64_t elements = 0;
+  std::optional<TensorId> first = {};  // that was placed in it
 };
 
 struct Shard {
@@ -89,7 +90,7 @@ class Side {
   BufferId add_buffer(Rank rank, std::uint64_t elements, std::string name);
   // The part [offset, offset + extent). Refused: a rank or a part that isn't there ("an out-of-range slice"), another
   // number of dimensions, strides below 1, strides that place two elements in one spot, a placement that leaves its
-  // buffer, an empty part of a buffer that isn't.
+  // buffer, an empty part of a buffer that isn't, dtypes of two sizes in one buffer.
   Status add_shard(TensorId tensor, Rank rank, std::span<const std::uint64_t> offset,
                    std::span<const std::uint64_t> extent, std::uint32_t owner = 0,
                    const std::optional<Placement>& placement = std::nullopt);

@@ -1,5 +1,7 @@
 #include "weighlock/reshard/plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -78,7 +80,30 @@ std::vector<Operation> Plan::receives_of(Rank receiver, Stage stage) const {
   return out;
 }
 
+namespace {
+
+// All other sums are of parts of these bytes, and sums of two of them are made.
+Status check_bytes(const Side& targets) {
+  constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 62;
+  std::uint64_t total = 0;
+  for (ShardId shard = 0; shard < targets.shards().size(); ++shard) {
+    const Dtype dtype = targets.tensors()[targets.shards()[shard].tensor].dtype;
+    const std::uint64_t bytes = targets.logical_box(shard).elements() * (bits(dtype) / 8);  // add_tensor: it fits
+    if (bytes < kBytesMax - total) {
+      total += bytes;
+      continue;
+    }
+    return Error{ErrorCode::too_large,
+                 fmt::format("with {} all ranks together would receive 2^62 bytes or more: is a shape wrong?",
+                             targets.describe(shard))};
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<Plan> make_plan(const Side& sources, const Side& targets, const PlanOptions& options) {
+  if (Status ok = check_bytes(targets); !ok) return std::move(ok).error();
   if (Status ok = check_disjoint_storage(targets); !ok) return std::move(ok).error();
   Result<Demand> demand = find_demand(sources, targets, options);
   if (!demand) return std::move(demand).error();

@@ -12,7 +12,7 @@
 //
 // Refused, with tensor, ranks and the hole or overlap named: tensors that one side lacks, other shapes or dtypes, a
 // part that no source holds ("hole [8,10)") or that no target wants, one part claimed by two owners, two target parts
-// in one place of memory. Errors: invalid_argument.
+// in one place of memory; too_large for layouts whose targets would receive 2^62 bytes. Errors: invalid_argument else.
 //
 // A made plan has not been proved: prove.hpp looks at any plan, whoever made it.
 // Pure; any thread; a Plan owns all it has and refers to shards of the two sides by number.

@@ -12,6 +12,7 @@
 #include "weighlock/gateway/api/connect_body.hpp"
 #include "weighlock/gateway/api/context.hpp"
 #include "weighlock/gateway/api/lax_body.hpp"
+#include "weighlock/gateway/api/meeting.hpp"
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/promises.hpp"
 
@@ -156,6 +157,7 @@ std::optional<FieldError> make_spec(const Confinement& confinement, const Policy
   spec.policy = settings.policy;
   spec.save_trigger = settings.save_trigger.value_or(SaveTrigger::all);
   if (spec.awex && !workers.empty()) spec.awex->master_of = workers.front();
+  if (auto failure = check_meeting(spec, workers)) return failure;
   for (std::string& url : workers) spec.workers.push_back(WorkerSpec{std::move(url), settings.dialect});
   return std::nullopt;
 }
