@@ -284,7 +284,14 @@ void Invariants::on_call_ended(const protocol::CallEnded& event) {
   if (book.in_flight.empty() || book.in_flight[0].call != event.call) return;
   OpenCall open = book.in_flight[0];
   book.in_flight.clear();
-  if (event.outcome.kind == OutcomeKind::not_sent) loads_.erase({open.update, open.worker});
+  if (event.outcome.kind == OutcomeKind::not_sent) {
+    loads_.erase({open.update, open.worker});
+    // Not a byte came to it, so it wasn't asked for that memory.
+    using protocol::HandOverStep;
+    const std::string& tag = open.operation.memory;
+    if (!tag.empty())
+      memory_asked_[open.worker].erase(tag == "weights" ? HandOverStep::resume_weights : HandOverStep::resume_kv_cache);
+  }
   const bool did_nothing = event.outcome.kind == OutcomeKind::not_sent || event.outcome.kind == OutcomeKind::untouched;
   if (did_nothing && open.operation.kind == OperationKind::load && open.was_excused) book.excused = true;
   resolve_by_reading(book, it->second, open, event.outcome);
