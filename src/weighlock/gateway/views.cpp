@@ -237,7 +237,7 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
   }
   json::object out;
   out["name"] = pair.spec.name;
-  out["mode"] = "disk";
+  out["mode"] = pair.spec.awex ? "awex" : "disk";
   out["lora"] = lora_view(pair.spec.lora);
   out["lineage"] = pair.lineage;
   out["committed"] = pair.committed ? json::value(pair.committed->version) : json::value(nullptr);

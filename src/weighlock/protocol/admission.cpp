@@ -249,7 +249,9 @@ void on_connect(Context& context, const ConnectPair& event) {
   if (!pair.removing.empty())
     return reply(context, event.token,
                  error_of(ErrorCode::conflict, fmt::format("pair '{}' is being removed", event.spec.name)));
-  if (!event.new_lineage && same_workers(pair.spec, event.spec)) {
+  // By files in place of a group, or the other way round: that waits for the running update, as other workers do.
+  const bool same_mode = pair.spec.awex.has_value() == event.spec.awex.has_value();
+  if (!event.new_lineage && same_mode && same_workers(pair.spec, event.spec)) {
     const std::string save_path = std::exchange(pair.spec, event.spec).save_path;  // they hold from the next update on
     note_use(pair, context.now(), false);
     context.record(RecordKind::pair_connected, event.spec.name, "", "", connected_body(event.spec, pair.lineage));

@@ -78,7 +78,7 @@ TEST_F(AwexMembersTest, trainers_that_are_in_a_transfer_are_not_asked_to_join_an
   EXPECT_EQ(update(refused).error->code, ErrorCode::conflict);
   EXPECT_NE(update(refused).error->text().find(running), std::string::npos) << update(refused).error->text();
   EXPECT_EQ(builds.size(), before);
-  answer_silenced(0, Outcome{.kind = OutcomeKind::ok});
+  answer_silenced(0, Outcome{.kind = OutcomeKind::ok, .text = "", .reading = {}, .dialect = {}});
   EXPECT_TRUE(is_terminal(update(running).state));
   EXPECT_EQ(update(request_other(2)).state, UpdateState::succeeded);
 }
@@ -181,6 +181,33 @@ TEST_F(AwexMembersTest, a_worker_that_is_being_brought_up_is_not_taken_for_silen
   advance(280s);
   EXPECT_EQ(worker(0).state, WorkerState::ready);
   EXPECT_EQ(worker(0).watch.failures, 0);
+}
+
+// --- a pair that is put to files (PUT /v1/pairs/NAME)
+
+TEST_F(AwexMembersTest, a_pair_that_is_put_to_files_in_an_update_gives_its_group_up_behind_it) {
+  connect(2);
+  silence(0, OperationKind::set_label);
+  const UpdateId id = request(1);
+  ASSERT_FALSE(is_terminal(update(id).state));
+  ConnectPair event;
+  event.token = 9;
+  event.new_lineage = false;
+  event.spec = pair().spec;
+  event.spec.awex.reset();
+  const std::size_t told = replies.size();
+  post(event);
+  EXPECT_EQ(replies.size(), told) << "it waits for the update";
+  EXPECT_TRUE(pair().spec.awex);
+  answer_silenced(0, Outcome{.kind = OutcomeKind::ok, .text = "", .reading = {}, .dialect = {}});
+  EXPECT_EQ(transfers.size(), 1u);
+  EXPECT_TRUE(is_terminal(update(id).state));
+  EXPECT_FALSE(pair().spec.awex);
+  EXPECT_FALSE(pair().group);
+  EXPECT_EQ(drops.size(), 1u);
+  EXPECT_EQ(replies.back().token, 9u);
+  EXPECT_EQ(update(request(2)).state, UpdateState::succeeded);
+  EXPECT_EQ(transfers.size(), 1u) << "by files now";
 }
 
 // --- the same version again

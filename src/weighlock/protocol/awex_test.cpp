@@ -111,7 +111,7 @@ TEST_F(AwexTest, label_and_flush_wait_for_no_disk_behind_the_collective) {
   request(1);
   const std::size_t before = groups.size();
   silence(0, OperationKind::flush);
-  answer_silenced(0, Outcome{.kind = OutcomeKind::ok});
+  answer_silenced(0, Outcome{.kind = OutcomeKind::ok, .text = "", .reading = {}, .dialect = {}});
   EXPECT_EQ(count(0, OperationKind::flush), 1);
   EXPECT_EQ(count(1, OperationKind::flush), 1);
   EXPECT_EQ(groups.size(), before);
