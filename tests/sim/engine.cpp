@@ -204,12 +204,12 @@ StateReading Engine::reading() {
 }
 
 Outcome Engine::perform(const Request& request) {
+  if (!request.operation.memory.empty()) return resume_memory(request.operation.memory);
   if (has_no_route(request)) {
     Outcome unheard = failed(OutcomeKind::untouched, "404");
     unheard.code = ErrorCode::not_supported;
     return unheard;
   }
-  if (!request.operation.memory.empty()) return resume_memory(request.operation.memory);
   Outcome outcome = perform(request.operation);
   const bool is_pause = request.operation.kind == OperationKind::pause;
   if (is_pause && request.arrived <= forgotten_until_) truth_.foreign_paused = truth_.paused;

@@ -23,10 +23,10 @@ void Engine::begin_transfer(int life) {
   enter_(*this, call);
 }
 
-// Without what was in it. What isn't released can't be resumed: its scheduler dies of that.
+// Without what was in it. What isn't released can't be resumed: its scheduler dies of that. The routes are the
+// plugin's, on both engines, and ask for no key.
 Outcome Engine::resume_memory(const std::string& tag) {
   trace_.line("engine {} resumes its {}", url_, tag);
-  if (faults_.strikes(Fault::deny)) return failed(OutcomeKind::untouched, "401");
   if (faults_.strikes(Fault::reject)) return failed(OutcomeKind::touched, "out of memory");
   if (truth_.released.erase(tag) == 0) {
     die("resumed what was not released");

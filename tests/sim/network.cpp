@@ -207,7 +207,10 @@ void Network::time_passes() {
     const bool there = engine.has(it->first);
     it = there ? std::next(it) : flights_.erase(it);
   }
-  for (Engine& engine : engines_) engine.pause_is_forgotten();
+  for (Engine& engine : engines_) {
+    engine.pause_is_forgotten();
+    engine.take_memory_back();  // whoever took it has started anew meanwhile, too
+  }
 }
 
 void Network::heal() {

@@ -176,7 +176,7 @@ void on_asked(Context& context, Update& update, Target& target, const Outcome& o
     target.verdict = as_before(target);
     const bool took_it = context.traits_of(worker).load_sets_label && new_label &&
                          !trusts_answers(update);  // there an answer is the evidence
-    if (!took_it) return send_load_now(context, update, target);
+    if (!took_it) return send_load(context, update, target);
     target.verdict = Verdict::loaded;
     target.unproven = true;
     target.load_took = context.now() - target.load_started;

@@ -40,6 +40,26 @@ TEST_F(LostAnswerTest, vllm_whose_label_is_a_step_of_its_own_is_sent_the_load_on
   EXPECT_EQ(count(0, K::load), 2);
 }
 
+// What it showed is long ago: it may have ended since, and a new process would take the load unlabelled and unpaused.
+TEST_F(LostAnswerTest, second_load_behind_an_answer_that_took_long_waits_for_a_reading) {
+  for (int i = 0; i < 2; ++i) engine(i).dialect = DialectKind::vllm;
+  connect(2);
+  script(0, K::load, failed(OutcomeKind::unknown, "the connection was lost", ErrorCode::connection_lost));
+  silence(0, K::barrier);
+  request(1);
+  ASSERT_EQ(count(0, K::barrier), 1);
+  Outcome old;
+  old.kind = OutcomeKind::ok;
+  old.reading = StateReading{engine(0).incarnation, engine(0).label, true, "/models/start"};
+  advance(std::chrono::seconds(5));
+  restart(0);
+  const std::size_t before = engine(0).operations.size();
+  answer_silenced(0, old);
+  ASSERT_GT(engine(0).operations.size(), before);
+  EXPECT_EQ(engine(0).operations[before], K::read_state);
+  EXPECT_EQ(worker(0).incarnation, engine(0).incarnation);
+}
+
 TEST_F(LostAnswerTest, engine_that_proves_the_new_version_is_not_sent_it_again) {
   Outcome proven;
   proven.kind = OutcomeKind::ok;
