@@ -17,7 +17,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Milliseconds kRetry = 1s;
-constexpr int kFlushTries = 3;  // a second apart
 constexpr int kChecksPaused =
     3;  // reads that still say "paused" after a resume that was answered; then another has paused it
 
@@ -140,15 +139,15 @@ void on_resumed(Context& context, Update& update, Target& target, const Outcome&
   send_check(context, update, target);
 }
 
-// Mode keep: an engine refuses to flush while any request runs. One that is hardly used is asked again and does it; one
-// that always has requests never would, and its trainer waits. So the worker serves all the same after a few tries: its
-// weights are whole, and old prefixes are what `keep` accepts. It is told with its verdict.
+// Mode keep: an engine refuses to flush while the requests that it kept still run, so it is asked again until the
+// resume's deadline. Then the worker serves all the same: its weights are whole, and old prefixes are what `keep`
+// accepts. They are told with its verdict.
 void on_flushed_after(Context& context, Update& update, Target& target, const Outcome& outcome) {
   // Nothing goes out behind a flush that may still run.
   if (!context.worker_of(target).earlier.empty()) return start_barrier(context, update, target);
   if (!outcome.ok() && outcome.kind == OutcomeKind::untouched && outcome.code != ErrorCode::not_supported) {
-    if (++target.tries < kFlushTries) return start_retry(context, update, target, kRetry);
-    return end_flush_tries(context, update, target);
+    ++target.tries;
+    return start_retry(context, update, target, kRetry);
   }
   after_check(context, update, target);
 }
