@@ -31,7 +31,9 @@ constexpr std::array kRemedies = {
     Remedy{"verify_failed",
            "it serves other weights than it said; the next update tries it again, a restart of the engine is the sure "
            "way"},
-    Remedy{"flush_failed", "look at the engine's log; the next update tries it again"},
+    Remedy{"flush_failed",
+           "of one that serves (mode keep): nothing, it is flushed when no request runs for once (`flush_owed`); else "
+           "look at the engine's log; the next update tries it again"},
     Remedy{"heal_failed",
            "no version could be put into it; the next update tries again, and if that fails too, restart the engine"},
     Remedy{"resume_failed", "the engine holds verified weights but stays paused: look at its log, or restart it"},
@@ -112,6 +114,10 @@ std::string workers_text(const std::vector<client::Worker>& workers) {
     rows.push_back({worker.url, worker.dialect, worker.state, version_text(worker.version), since, cause});
     const std::string_view what = worker.cause ? remedy(worker.cause->code) : std::string_view();
     if (!what.empty()) remedies += fmt::format("{}: {}\n", worker.url, what);
+    if (!worker.flush_owed_since.empty())
+      remedies +=
+          fmt::format("{}: holds cached prefixes of former versions since {}; it is flushed when it is idle for once\n",
+                      worker.url, worker.flush_owed_since);
   }
   return table({"WORKER", "DIALECT", "STATE", "VERSION", "SINCE", "CAUSE"}, rows) + remedies;
 }

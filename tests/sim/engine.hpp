@@ -166,6 +166,8 @@ class Engine {
   bool busy_ = false;
   bool in_transfer_ = false;
   Instant frozen_until_;
+  bool keeps_requests_ = false;  // the last pause was in mode keep: what ran goes on when it is continued
+  Instant busy_until_;           // so long some of it runs
   Instant forgotten_until_{-1};  // who sent what arrived until then, nobody knows any more
 };
 

@@ -61,6 +61,7 @@ Result<Worker> read_worker(const json::value& value) {
   worker.state = text_or_empty(value, "state");
   worker.version = find_int(value, "version");
   worker.cause = read_cause(find(value, "cause"));
+  if (const json::value* owed = find(value, "flush_owed")) worker.flush_owed_since = text_or_empty(*owed, "since");
   if (worker.url.empty()) return missing("a worker", "url");
   if (worker.state.empty()) return missing("a worker", "state");
   return worker;

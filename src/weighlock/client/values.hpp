@@ -27,6 +27,7 @@ struct Worker {
   std::string state;
   std::optional<std::int64_t> version;
   std::optional<Cause> cause;
+  std::string flush_owed_since;  // mode keep: its cache holds prefixes of former versions since then; "" = it doesn't
 };
 
 struct Phase {

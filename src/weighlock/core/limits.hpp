@@ -70,6 +70,9 @@ inline constexpr int kSilentLooks = 5;
 // An answer that the worker's dialect doesn't know, so often in a row, is another engine's: it is asked what it is. One
 // may be a proxy's, or an engine's that is about to start.
 inline constexpr int kStrangeReadings = 2;
+// An owed flush is asked for with looks a period apart so often, then with each idle look: an engine that refuses says
+// so in its log each time.
+inline constexpr int kOwedFlushTriesSoon = 10;
 inline constexpr int kIdleLooksPerWhole = 6;  // looks until one reads the start time too; a label tells most restarts
 inline constexpr std::chrono::milliseconds kFirstLookWithin = 2s;  // after a start: a thousand reads, spread
 // A worker that could not be brought back is tried again after this, doubled up to the second.

@@ -57,6 +57,13 @@ std::string Metrics::text(const protocol::State& state, std::int64_t journal_rec
   head(out, "weighlock_workers", "gauge", "Workers by pair and state.");
   for (const auto& [key, count] : workers)
     out += fmt::format("weighlock_workers{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);
+  std::map<std::string, int> owing;
+  for (const auto& [url, worker] : state.workers) {
+    if (!worker.pair.empty()) owing[worker.pair] += worker.owes_flush && worker.owes_flush->since ? 1 : 0;
+  }
+  head(out, "weighlock_flush_owed_workers", "gauge", "Workers that serve with prefixes of former weights (mode keep).");
+  for (const auto& [pair, count] : owing)
+    out += fmt::format("weighlock_flush_owed_workers{{pair={}}} {}\n", quoted(pair), count);
   std::map<std::pair<std::string, std::string>, int> adapters;
   for (const auto& [name, pair] : state.pairs) {
     for (const auto& [url, known] : pair.adapters) ++adapters[{name, known.cause ? "lacking" : "serving"}];

@@ -76,6 +76,15 @@ json::value adapter_view(const ViewContext& context, const Update& update) {
   return json::string(adapter_name(*pair->second.spec.lora, update.version.version));
 }
 
+// Prefixes of weights before `version` are served still, since then; null: it doesn't serve.
+json::object owed_flush_view(const ViewContext& context, const Worker& worker) {
+  json::object out;
+  out["version"] = worker.version ? json::value(worker.version->version) : json::value(nullptr);
+  out["since"] = worker.owes_flush->since ? json::value(context.clock.text(*worker.owes_flush->since)) : nullptr;
+  out["tries"] = worker.owes_flush->tries;
+  return out;
+}
+
 }  // namespace
 
 std::string worker_id(std::string_view url) {
@@ -135,6 +144,7 @@ json::object worker_view(const ViewContext& context, const Worker& worker) {
   out["cause"] = cause_view(context, worker.cause);
   if (worker.paused_by_other) out["paused_by"] = "other";
   if (worker.joins.failures > 0) out["joins_failed"] = worker.joins.failures;
+  if (worker.owes_flush) out["flush_owed"] = owed_flush_view(context, worker);
   return out;
 }
 

@@ -188,8 +188,6 @@ void start_barrier(Context& context, Update& update, Target& target);
 void start_former_label(Context& context, Update& update, Target& target);
 void start_resume(Context& context, Update& update, Target& target);
 void on_resume_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
-// Gives up on the flush that follows a resume in mode keep; no call of it may be running.
-void end_flush_tries(Context& context, Update& update, Target& target);
 void on_resume_retry(Context& context, Update& update, Target& target);
 void quarantine(Context& context, Update& update, Target& target, Cause cause);
 void start_retry(Context& context, Update& update, Target& target, Milliseconds after);

@@ -30,6 +30,18 @@ struct EarlierCall {
   bool since_read = true;  // no reading came after it, so a process that is seen first now may have got it
   bool carries_label = false;   // a load: its label is written with it, where the dialect does so
   bool resumes_memory = false;  // a load that is no more than that: Worker::memory says of what
+  bool keeps_cache = false;     // a load in mode `keep`: what was cached stays, and is of other weights then
+  bool drops_cache = false;     // its success leaves no prefix of former weights
+  bool owed_before = false;     // with `keeps_cache`: a flush was owed already
+  bool pays_flush = false;      // the watch's flush of an owed one: nothing that follows depends on whether it ran
+};
+
+// Its weights were replaced in mode `keep`, and no flush of its cache has succeeded since: an engine refuses one while
+// requests run. Asked for again between updates until it is done (watch.cpp), by the load's records also after a
+// restart.
+struct OwedFlush {
+  std::optional<Instant> since;  // READY with it since; none: not READY yet
+  int tries = 0;                 // by this process, since the last load
 };
 
 // The look that is kept on a worker between updates (watch.cpp).
@@ -79,6 +91,7 @@ struct Worker {
   bool paused_by_other = false;
   bool touched = false;  // a load was sent since it was READY or a new process: its label needn't say what it holds
   EngineMemory memory = EngineMemory::whole;
+  std::optional<OwedFlush> owes_flush;
 
   std::vector<EarlierCall> earlier;
   std::optional<EarlierCall> in_flight;  // at most one
@@ -142,7 +155,7 @@ struct Target {
   bool paused = false;
   bool label_changed = false;
   bool resume_sent = false;
-  bool flushed_after = false;  // mode keep: the flush after the resume was sent
+  bool flushed_after = false;  // mode keep: the one flush after the resume was sent
   bool load_sent = false;
   bool asked = false;            // the answer to its load was lost once, and it was asked
   bool unproven = false;         // ... and showed the new label: only evidence above that counts

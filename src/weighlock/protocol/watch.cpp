@@ -5,6 +5,9 @@
 // second. Engines know no fence, so a trainer may continue behind our back what is quarantined: it is paused again, and
 // it is told once. Where such a worker is quiet and may be brought back, a join begins (join.cpp).
 //
+// One that serves and owes a flush of its cache (mode keep) is asked for it again with a look each second, ten times,
+// and then with each look.
+//
 // A look that finds nothing new makes no record. One that serves and is silent for `kSilentLooks` looks in a row is
 // fenced until it answers. Workers that only LoRA pairs use are looked at for their start time alone: a new process
 // gets its adapters back (lora_join.cpp), and label and pause of its model are nobody's here; a silent one is told to
@@ -51,6 +54,28 @@ std::uint64_t mixed(std::uint64_t salt, const std::string& worker) {
   return ((std::hash<std::string>{}(worker) ^ salt) * kMix) >> 32;
 }
 
+bool serves(const Worker& worker) {
+  return worker.state == WorkerState::ready || worker.state == WorkerState::draining;
+}
+
+// Whether its cache is still to be flushed, and may be: while the pair is in use (of one without a lease it is part of
+// its updates), and of one that runs. In a group that is being brought up an engine answers nobody.
+bool is_flush_due(Context& context, const Worker& worker) {
+  if (!worker.owes_flush || worker.state != WorkerState::ready || worker.pair.empty()) return false;
+  if (mutant(Mutant::owed_flush_forgotten)) return false;
+  if (worker.paused_by_us || worker.paused_by_other || !worker.earlier.empty() || !has_its_memory(worker)) return false;
+  const Pair& pair = context.state().pairs.at(worker.pair);
+  const bool is_left_alone = pair.spec.policy.pair_lease > Milliseconds(0) && is_dormant(pair, context.now());
+  return !is_left_alone && !is_brought_up(context.state(), worker.url);
+}
+
+// ... and is asked for with a look each second: not while an update prepares, whose own flush comes.
+bool flushes_soon(Context& context, const Worker& worker) {
+  if (!is_flush_due(context, worker) || worker.owes_flush->tries >= limits::kOwedFlushTriesSoon) return false;
+  const Update* active = context.find_update(context.state().pairs.at(worker.pair).active);
+  return worker.watch.failures == 0 && (!active || active->state >= UpdateState::resuming);
+}
+
 // How long until the worker is looked at again.
 Milliseconds period_of(Context& context, const Worker& worker) {
   constexpr int kDoublingsMax = 10;
@@ -58,6 +83,7 @@ Milliseconds period_of(Context& context, const Worker& worker) {
   const Milliseconds grown = state.watch_period * (1 << std::min(worker.watch.failures, kDoublingsMax));
   const bool waits = worker.state == WorkerState::joining && !is_dormant(state.pairs.at(worker.pair), context.now());
   if (waits || worker.state == WorkerState::quarantined) return std::min<Milliseconds>(grown, limits::kWatchBackOffMax);
+  if (flushes_soon(context, worker)) return std::min(state.watch_period, state.idle_watch_period);
   // One that doesn't answer may be on its way back.
   return worker.watch.failures > 0 ? std::min(grown, state.idle_watch_period) : state.idle_watch_period;
 }
@@ -81,10 +107,6 @@ bool is_watched(Context& context, const Worker& worker) {
   if (context.state().stopping || pair == context.state().pairs.end() || is_superseded(pair->second)) return false;
   if (worker.state == WorkerState::abandoned || worker.state == WorkerState::gone) return false;
   return worker.dialect.has_value() || worker.state != WorkerState::ready || pair->second.spec.awex.has_value();
-}
-
-bool serves(const Worker& worker) {
-  return worker.state == WorkerState::ready || worker.state == WorkerState::draining;
 }
 
 bool is_in_update(Context& context, const Worker& worker) {
@@ -232,6 +254,18 @@ void tell_foreign_pause(Context& context, Worker& worker) {
       {{"state", std::string(kPausedByOther)}, {"message", "it is paused, and not by this gateway; left alone"}});
 }
 
+// An update that begins meanwhile forgets the call: it holds nothing up, and nothing that follows depends on whether it
+// ran. So its intent needs no record either; that it is owed is one.
+void ask_for_flush(Context& context, Worker& worker) {
+  if (is_taken(context, context.state().pairs.at(worker.pair)) || !may_act(context, worker.pair)) return;
+  ++worker.owes_flush->tries;
+  Operation operation;
+  operation.kind = OperationKind::flush;
+  operation.pause_mode = PauseMode::keep;
+  context.call_between_updates(worker, std::move(operation));
+  set_timer(context, worker, context.state().watch_read_timeout);
+}
+
 // The look at one that serves. What is strange in a brief reading is read whole before anything follows from it.
 void on_serving_look(Context& context, Worker& worker, const StateReading& reading) {
   const bool ours = label_is_ours(worker, reading.label);
@@ -255,6 +289,7 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
   tell_foreign_pause(context, worker);
   look_later(context, worker);
   if (worker.state == WorkerState::ready && !reading.paused) begin_adapter_join(context, worker, worker.incarnation);
+  if (is_flush_due(context, worker) && !is_in_update(context, worker)) ask_for_flush(context, worker);
 }
 
 // A busy engine misses a look or two; one that is silent for longer gets no more requests until it answers.
@@ -329,7 +364,7 @@ void begin_watch(Context& context, Worker& worker) {
   worker.watch.continues = 0;
   worker.watch.told_at.reset();
   if (worker.watch.call || !is_watched(context, worker)) return;
-  if (!serves(worker) || !worker.watch.timer) look_later(context, worker);
+  if (!serves(worker) || !worker.watch.timer || worker.owes_flush) look_later(context, worker);
 }
 
 void note_dialect(Context& context, Worker& worker, DialectKind dialect) {
@@ -365,6 +400,10 @@ void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, co
   worker.watch.call.reset();
   cancel_timer(context, worker);
   if (!is_watched(context, worker)) return;
+  if (call.kind == OperationKind::flush) {
+    const bool is_silent = outcome.kind == OutcomeKind::not_sent || outcome.kind == OutcomeKind::unknown;
+    return is_silent ? on_failed_look(context, worker, outcome.text) : look_later(context, worker);
+  }
   if (call.kind != OperationKind::pause) return on_look(context, worker, call, outcome);
   worker.watch.failures = outcome.ok() ? 0 : worker.watch.failures + 1;
   look_later(context, worker);
