@@ -293,6 +293,7 @@ Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
     if (random_.chance(400)) set_weights(truth_.content, true);
     if (traits().load_sets_label && !operation.label.empty()) set_label(operation.label);
     truth_.undetected = operation.evidence == Evidence::acknowledged;  // nobody asks further
+    truth_.lied_of_caches = traits().load_flushes && operation.pause_mode != PauseMode::keep;
     return ok();
   }
   if (faults_.strikes(Fault::tear)) {
@@ -346,7 +347,7 @@ Outcome Engine::load(const Operation& operation) {
   truth_.poisoned = false;
   if (traits().load_flushes && operation.pause_mode != PauseMode::keep) {
     truth_.cached = -1;
-    truth_.stale = false;
+    truth_.stale = truth_.lied_of_caches = false;
   }
   set_weights(directory->content, false);
   if (faults_.strikes(Fault::new_but_failed))
@@ -366,7 +367,7 @@ Outcome Engine::flush() {
   const bool is_busy = scheduler_.now() < busy_until_;
   if (is_busy || faults_.strikes(Fault::flush_busy)) return failed(OutcomeKind::untouched, "requests are running");
   truth_.cached = truth_.paused ? -1 : truth_.content;
-  truth_.stale = false;
+  truth_.stale = truth_.lied_of_caches = false;
   return ok();
 }
 

@@ -52,6 +52,7 @@ struct EngineTruth {
   std::set<std::string> dropped;          // names that it dropped by itself and that were not loaded since
   std::int64_t cached = kStartContent;    // whose prefixes are cached; -1: none
   bool stale = false;                     // it ran with caches of other weights
+  bool lied_of_caches = false;            // ... though a load that drops them answered ok
   std::set<std::string> released;         // tags of its memory that trainers on its devices have
 };
 

@@ -146,7 +146,7 @@ std::string Invariants::unsettled_cache(const protocol::Worker& worker) const {
   const auto book = books_.find(worker.url);
   if (worker.state != WorkerState::ready || stopped_ || pair == state().pairs.end() || book == books_.end()) return "";
   if (pair->second.spec.policy.pause == protocol::PauseOwner::caller || !book->second.loaded_by_us) return "";
-  if (!comparable(worker) || real.paused || !real.stale) return "";
+  if (!comparable(worker) || real.paused || !real.stale || real.lied_of_caches) return "";
   return fmt::format("{} is ready, and serves caches of other weights", worker.url);
 }
 
