@@ -107,6 +107,11 @@ constexpr std::string_view kSchemas = R"({
   "state": {"enum": ["idle", "updating", "removing", "dormant"]}, "rollback": {"enum": ["available", "unavailable"]},
   "workers": {"type": "object", "properties": {"total": {"type": "integer"}, "ready": {"type": "integer"},
   "quarantined": {"type": "integer"}}}, "worker": {"type": ["object", "null"]},
+  "trainers": {"type": "array", "items": {"type": "string"}}, "transfer": {"type": ["object", "null"], "properties":
+  {"colocate": {"type": "boolean"}, "group": {"type": ["string", "null"]}}}, "last_update": {"type": ["object", "null"],
+  "properties": {"id": {"type": "string"}, "version": {"type": "integer"}, "rollback": {"type": "boolean"},
+  "state": {"type": "string"}, "phase": {"type": ["string", "null"]}, "ended_at": {"type": ["string", "null"]},
+  "error": {"type": ["string", "null"]}}},
   "settings": {"$ref": "#/components/schemas/Settings"}}},
 "PairList": {"type": "object", "properties": {"items": {"type": "array",
   "items": {"$ref": "#/components/schemas/Pair"}}, "next": {"type": "null"}}},
