@@ -6,6 +6,7 @@
 import os
 
 import lab
+import programs
 
 SAVE_BODY = {
     "args": [{"type": "dataclass", "class_path": "areal.api.io_struct.SaveLoadMeta",
@@ -183,4 +184,4 @@ class UpdateTest(lab.Lab):
 
 
 if __name__ == "__main__":
-    lab.main()
+    programs.main()

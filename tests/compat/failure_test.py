@@ -5,6 +5,7 @@ left as. And updates that come together.
     failure_test.py BUILD
 """
 import lab
+import programs
 
 
 class FailureTest(lab.Lab):
@@ -57,7 +58,7 @@ class FailureTest(lab.Lab):
         self.assertEqual([one for one in self.tape.all(worker="engine") if one.method == "POST"], [])
         self.assert_nobody_is_left([1, 1, 1])
         # The other rank may still be in its call: until then a second save would break the collective.
-        lab.wait_for("an update that is ok", lambda: self.at.update("p", 3).json["status"] == "ok")
+        programs.wait_for("an update that is ok", lambda: self.at.update("p", 3).json["status"] == "ok")
 
     def test_one_of_three_that_refuses_the_load_leaves_the_others_on_the_new_version_and_is_named(self):
         self.connect()
@@ -173,7 +174,7 @@ class TogetherTest(lab.Lab):
         at = self.gateway()
         at.connect("p", ranks, engines, self.path("shared"))
         first = lab.in_background(at.update, "p", 1)
-        lab.wait_for("the first save", lambda: self.tape.all("/save"))
+        programs.wait_for("the first save", lambda: self.tape.all("/save"))
         second = lab.in_background(at.update, "p", 2)
         self.assertEqual([first().json["status"], second().json["status"]], ["ok", "ok"])
         # Never both at once: every request of the second's save came after the last load of the first had ended.
@@ -204,7 +205,7 @@ class TogetherTest(lab.Lab):
         at.connect("slow", ranks, slow, self.path("shared", "a"))
         at.connect("quick", others, quick, self.path("shared", "b"))
         waits = lab.in_background(at.update, "slow", 1)
-        lab.wait_for("the slow load", lambda: [r for r in self.tape.all("/update_weights_from_disk")])
+        programs.wait_for("the slow load", lambda: [r for r in self.tape.all("/update_weights_from_disk")])
         self.assertEqual(at.update("quick", 1).json["status"], "ok")
         running = at.call("GET", "/v1/pairs/slow/updates").json["items"][0]
         self.assertEqual(running["state"], "running", "the quick pair waited for the slow one")
@@ -215,7 +216,7 @@ class TogetherTest(lab.Lab):
         at = self.gateway()
         at.connect("p", ranks, engines, self.path("shared"))
         update = lab.in_background(at.update, "p", 1)
-        lab.wait_for("the load", lambda: self.tape.all("/update_weights_from_disk"))
+        programs.wait_for("the load", lambda: self.tape.all("/update_weights_from_disk"))
         self.assertEqual(at.disconnect("p").json, {"status": "ok", "pair_name": "p"})
         self.assertIn(update().json["status"], ("ok", "error"))
         self.assertFalse(engines[0].state()["paused"])
@@ -226,10 +227,10 @@ class TogetherTest(lab.Lab):
         at = self.gateway()
         at.connect("p", ranks, engines, self.path("shared"))
         update = lab.in_background(at.update, "p", 1)
-        lab.wait_for("the load", lambda: self.tape.all("/update_weights_from_disk"))
+        programs.wait_for("the load", lambda: self.tape.all("/update_weights_from_disk"))
         self.assertEqual(at.call("GET", "/health", timeout=5).json, {"status": "healthy"})
         self.assertEqual(update().json["status"], "ok")
 
 
 if __name__ == "__main__":
-    lab.main()
+    programs.main()

@@ -15,23 +15,14 @@ import time
 import unittest
 import urllib.parse
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import programs  # noqa: E402
+
 # The two refusals of the key, in the words of AReaL's gateway.
 MISSING_KEY = {"detail": "Missing or malformed Authorization header. Expected 'Bearer <token>'."}
 WRONG_KEY = {"detail": "Admin API key required."}
 
 KEY = "compat-test-key-0123"
-BUILD = os.environ.get("WEIGHLOCK_BUILD", "build/release")
-
-
-def wait_for(what, condition, seconds=60):
-    """The condition's first true value. The limit is for a machine that is busy, not an expectation."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 def in_background(work, *arguments):
@@ -201,7 +192,7 @@ class Lab(unittest.TestCase):
     def start(self, name, *command, env=None):
         """A program whose stdout has `listening ... URL` lines; its stderr goes to a file."""
         with open(self.path(name + ".log"), "wb") as log:
-            child = subprocess.Popen([os.path.join(BUILD, command[0]), *command[1:]], stdin=subprocess.DEVNULL,
+            child = subprocess.Popen([programs.program(command[0]), *command[1:]], stdin=subprocess.DEVNULL,
                                      stdout=subprocess.PIPE, stderr=log, env={**os.environ, **(env or {})})
         self.addCleanup(self.end, child)
         return child
@@ -233,8 +224,7 @@ class Lab(unittest.TestCase):
         return recorders
 
     def engines(self, *dialects, load_ms=0, name="engines", flags=()):
-        subprocess.run([os.path.join(BUILD, "tinytrainer"), "--write", self.path("start"), "--seed", "1"], check=True,
-                       stdout=subprocess.DEVNULL)
+        programs.write_model(self.path("start"))
         words = [word for dialect in dialects for word in ("--engine", dialect + ":0")]
         child = self.start(name, "tinyengine", "--model", self.path("start"), *words, "--load-ms", str(load_ms),
                            "--time-scale", "0.02", *flags)
@@ -292,10 +282,3 @@ class Gateway:
 
     def disconnect(self, pair):
         return self.call("POST", "/disconnect", {"pair_name": pair})
-
-def main():
-    """`X_test.py [BUILD] [unittest's arguments]`"""
-    global BUILD
-    if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
-        BUILD = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2, module="__main__")

@@ -6,6 +6,7 @@
 import os
 
 import lab
+import programs
 
 MODEL_LOADS = ("/update_weights_from_disk", "/collective_rpc")
 PAUSES = ("/pause_generation", "/pause")
@@ -59,7 +60,7 @@ class LoraTest(lab.Lab):
         self.connect(lora_keep_versions=2)
         for version in range(1, 6):
             self.ok(version)
-        lab.wait_for("the window", lambda: self.adapters() == [["policy-v4", "policy-v5"]] * 2)
+        programs.wait_for("the window", lambda: self.adapters() == [["policy-v4", "policy-v5"]] * 2)
         for worker in ("engine0", "engine1"):
             self.assertEqual(self.names(LOADS, worker), [f"policy-v{version}" for version in range(1, 6)])
             unloaded = self.names(UNLOADS, worker)
@@ -113,4 +114,4 @@ class LoraTest(lab.Lab):
 
 
 if __name__ == "__main__":
-    lab.main()
+    programs.main()

@@ -16,11 +16,11 @@ import os
 import sys
 import time
 import types
-import unittest
 from unittest import mock
 
 import httpx
 import lab
+import programs
 
 PACKAGES = ("areal", "areal.experimental", "areal.infra", "areal.infra.utils", "areal.utils")
 MODULE = "areal.experimental.weight_update.controller"
@@ -59,7 +59,7 @@ class RealControllerTest(lab.Lab):
         super().setUp()
         self.log = open(self.path("gateway.log"), "wb")
         self.addCleanup(self.log.close)
-        self.program(os.path.join(lab.BUILD, "weighlock"))
+        self.program(programs.program("weighlock"))
         self.environment(XDG_STATE_HOME=self.path("state"))
 
     def program(self, path):
@@ -172,7 +172,7 @@ class RealControllerTest(lab.Lab):
             with contextlib.suppress(httpx.HTTPError):
                 return second.post(url + "/update_weights", json={"pair_name": "actor-rollout", "version": 1})
         waits = lab.in_background(update)
-        lab.wait_for("paused engines", lambda: all(one.state()["paused"] for one in fleet))
+        programs.wait_for("paused engines", lambda: all(one.state()["paused"] for one in fleet))
         controller._pair_name = None  # disconnect would wait for the update: SIGTERM at once
         controller.destroy()
         self.assert_gone(process)
@@ -247,4 +247,4 @@ class RealControllerTest(lab.Lab):
 
 
 if __name__ == "__main__":
-    lab.main()
+    programs.main()

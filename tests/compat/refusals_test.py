@@ -11,6 +11,7 @@ import socket
 import urllib.parse
 
 import lab
+import programs
 
 FIELD = {"type": "missing", "msg": "Field required"}
 NO_OBJECT = "Input should be a valid dictionary or object to extract fields from"
@@ -218,4 +219,4 @@ class RouteTest(Refusals):
 
 
 if __name__ == "__main__":
-    lab.main()
+    programs.main()

@@ -7,6 +7,7 @@ import json
 import threading
 
 import lab
+import programs
 
 GUARDED = (
     ("PUT", "/weight_meta/x/k", {"value": 1}),
@@ -158,4 +159,4 @@ class StoreTest(lab.Lab):
 
 
 if __name__ == "__main__":
-    lab.main()
+    programs.main()

@@ -12,7 +12,8 @@ import subprocess
 import unittest
 
 import lab
-from lab import KEY, Lab, children_of, wait_for
+from lab import KEY, Lab, children_of
+from programs import main, program, wait_for
 
 SIZE = 16 << 20  # 8 MiB of it are the journal's reserve
 LOADS = ("/update_weights_from_disk", "/collective_rpc")
@@ -29,7 +30,7 @@ class DiskLab(Lab):
         mount = f"mount -t tmpfs -o size={SIZE} none {self.path('state')} && exec \"$@\""
         os.environ["WEIGHLOCK_ADMIN_API_KEY"] = KEY
         self.server = self.start("gateway", shutil.which(NAMESPACE[0]), *NAMESPACE[1:], "sh", "-c", mount, "sh",
-                                 os.path.join(lab.fleet.BUILD, "weighlock"), "serve", "--host", "127.0.0.1", "--port", "0",
+                                 program("weighlock"), "serve", "--host", "127.0.0.1", "--port", "0",
                                  "--state-dir", self.path("state"), "--log-level", "info")
         self.url = self.server.urls(1)[0]
 
@@ -132,7 +133,7 @@ class FailingDisk(unittest.TestCase):
         self.control = self.lab.path("fault")
         os.environ["WEIGHLOCK_DISK_FAULT"] = self.control
         self.addCleanup(os.environ.pop, "WEIGHLOCK_DISK_FAULT")
-        os.environ["LD_PRELOAD"] = os.path.join(lab.fleet.BUILD, "libdisk_faults.so")
+        os.environ["LD_PRELOAD"] = program("libdisk_faults.so")
         self.lab.serve()
         del os.environ["LD_PRELOAD"]
         self.lab.connect()
@@ -180,4 +181,4 @@ class FailingDisk(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    lab.fleet.main()
+    main()

@@ -17,7 +17,9 @@ import time
 import unittest
 
 import lab
-from lab import Lab, wait_for
+import programs
+from lab import Lab
+from programs import wait_for
 
 KILLS = 100
 SEED = None
@@ -172,5 +174,5 @@ if __name__ == "__main__":
     parser.add_argument("--kills", type=int, default=int(os.environ.get("WEIGHLOCK_KILLS", KILLS)))
     parser.add_argument("--seed", type=int, default=int(os.environ["WEIGHLOCK_SEED"]) if "WEIGHLOCK_SEED" in os.environ else None)
     arguments, rest = parser.parse_known_args()
-    KILLS, SEED, lab.fleet.BUILD = arguments.kills, arguments.seed, os.path.abspath(arguments.build)
+    KILLS, SEED, programs.BUILD = arguments.kills, arguments.seed, os.path.abspath(arguments.build)
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)

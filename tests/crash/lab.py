@@ -1,17 +1,17 @@
 """Engines, ranks and a gateway whose processes are killed; and what must be true afterwards. Standard library only."""
 import http.client
+import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "trainers"))
-import fleet  # noqa: E402
-from fleet import Process, call, wait_for  # noqa: E402,F401
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import programs  # noqa: E402
+from programs import Process, call, wait_for  # noqa: E402
 
 KEY = "crash-test-key"
 TERMINAL = ("succeeded", "degraded", "rolled_back", "aborted", "failed", "rejected")
@@ -49,8 +49,7 @@ class Lab:
         self.gateways = 0
         self.server = None
         os.makedirs(self.path("shared"))
-        subprocess.run([os.path.join(fleet.BUILD, "tinytrainer"), "--write", self.path("start"), "--seed", "1"], check=True,
-                       stdout=subprocess.DEVNULL)
+        programs.write_model(self.path("start"))
         ports = [word for dialect in self.DIALECTS for word in ("--engine", dialect + ":0")]
         engines = self.start("engines", "tinyengine", "--model", self.path("start"), *ports, "--time-scale", "0.02",
                              "--load-ms", str(load_ms))
@@ -131,9 +130,9 @@ class Lab:
                 headers = {"Content-Type": "application/json", "Authorization": "Bearer " + KEY}
                 if key:
                     headers["Idempotency-Key"] = key
-                connection.request(method, path, body=fleet.json.dumps(body) if body is not None else None, headers=headers)
+                connection.request(method, path, body=json.dumps(body) if body is not None else None, headers=headers)
                 answer = connection.getresponse()
-                return answer.status, fleet.json.loads(answer.read()), tries
+                return answer.status, json.loads(answer.read()), tries
             except (OSError, http.client.HTTPException):
                 if time.monotonic() > end:
                     raise
@@ -191,7 +190,7 @@ class Lab:
 
     def requests_of(self, peer, route):
         """Those whose entry in the peer's log has this text."""
-        return [one for one in call("GET", peer + "/_tiny/log")[1] if route in fleet.json.dumps(one)]
+        return [one for one in call("GET", peer + "/_tiny/log")[1] if route in json.dumps(one)]
 
     def fault(self, peer, **fault):
         status, body = call("POST", peer + "/_tiny/faults", fault)

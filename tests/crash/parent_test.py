@@ -12,7 +12,8 @@ import time
 import unittest
 
 import lab
-from lab import KEY, Lab, children_of, is_gone, wait_for
+from lab import KEY, Lab, children_of, is_gone
+from programs import main, program, wait_for
 
 LOADS = ("/update_weights_from_disk", "/collective_rpc")
 
@@ -119,7 +120,7 @@ class ParentTest(unittest.TestCase):
 
     def test_starts_that_are_refused_are_not_repeated(self):
         def ends_with(code, word, *flags):
-            done = subprocess.run([os.path.join(lab.fleet.BUILD, "weighlock"), "serve", "--host", "127.0.0.1", *flags],
+            done = subprocess.run([program("weighlock"), "serve", "--host", "127.0.0.1", *flags],
                                   capture_output=True, text=True, timeout=30, check=False,
                                   env={**os.environ, "WEIGHLOCK_ADMIN_API_KEY": KEY})
             self.assertEqual(done.returncode, code, done.stderr)
@@ -180,14 +181,15 @@ class ParentTest(unittest.TestCase):
         self.assertEqual(again["state"], "succeeded", again)
 
     def test_python_controller_health_is_back_after_a_kill_and_destroy_leaves_no_orphan(self):
-        program = f"""
+        text = f"""
 import os, signal, sys, time
 sys.path.insert(0, {os.path.join(os.path.dirname(lab.__file__), "..", "..", "python")!r})
 sys.path.insert(0, {os.path.dirname(lab.__file__)!r})
 import weighlock
-from lab import children_of, is_gone, wait_for
+from lab import children_of, is_gone
+from programs import wait_for
 controller = weighlock.WeightUpdateController(weighlock.WeightUpdateControllerConfig(
-    binary={os.path.join(os.path.abspath(lab.fleet.BUILD), "weighlock")!r}, state_dir={self.lab.path("controllers")!r}))
+    binary={os.path.abspath(program("weighlock"))!r}, state_dir={self.lab.path("controllers")!r}))
 controller.initialize()
 parent = controller._process.pid
 child = children_of(parent)[0]
@@ -198,9 +200,9 @@ wait_for("health", controller.health_check)
 controller.destroy()
 print(is_gone(parent), is_gone(second))
 """
-        done = subprocess.run(["python3", "-c", program], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(["python3", "-c", text], capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.stdout.split(), ["True", "True"], done.stderr)
 
 
 if __name__ == "__main__":
-    lab.fleet.main()
+    main()

@@ -12,7 +12,9 @@ import time
 import unittest
 
 import lab
-from lab import KEY, call, children_of, wait_for
+import programs
+from lab import KEY, children_of
+from programs import call, program, wait_for
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
 from processes import Fleet, memory_mib  # noqa: E402
@@ -40,7 +42,7 @@ class Scale(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.TemporaryDirectory(prefix="weighlock-scale-")
         self.addCleanup(self.directory.cleanup)
-        self.fleet = Fleet(lab.fleet.BUILD, infer=WORKERS, train=1, latency_ms={LOAD: LOAD_MS})
+        self.fleet = Fleet(programs.BUILD, infer=WORKERS, train=1, latency_ms={LOAD: LOAD_MS})
         self.addCleanup(self.fleet.end)
         self.version = 0
 
@@ -50,7 +52,7 @@ class Scale(unittest.TestCase):
     def serve(self, files=None):
         os.makedirs(self.path("shared"), exist_ok=True)
         limit = ["/bin/sh", "-c", f"ulimit -n {files} && exec \"$@\"", "sh"] if files else []
-        command = [*limit, os.path.join(lab.fleet.BUILD, "weighlock"), "serve", "--host", "127.0.0.1", "--port", "0",
+        command = [*limit, program("weighlock"), "serve", "--host", "127.0.0.1", "--port", "0",
                    "--state-dir", self.path("state"), "--log-level", "info"]
         self.server = lab.Process(self.directory.name, "gateway", *command, env={"WEIGHLOCK_ADMIN_API_KEY": KEY})
         self.addCleanup(self.server.end)
@@ -161,5 +163,5 @@ if __name__ == "__main__":
     parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--updates", type=int, default=UPDATES)
     arguments, rest = parser.parse_known_args()
-    WORKERS, UPDATES, lab.fleet.BUILD = arguments.workers, arguments.updates, os.path.abspath(arguments.build)
+    WORKERS, UPDATES, programs.BUILD = arguments.workers, arguments.updates, os.path.abspath(arguments.build)
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)

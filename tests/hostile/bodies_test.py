@@ -5,12 +5,12 @@
 """
 import json
 import socket
-import sys
 import unittest
 
 import body_cases
 import gateway_process
-from gateway_process import GatewayProcess, RawConnection, request, wait_for
+from gateway_process import GatewayProcess, RawConnection, request
+from programs import main, wait_for
 
 # Nothing listens there, and nothing of this suite may call.
 ENGINE, TRAINER = "http://127.0.0.1:9", "http://127.0.0.1:19"
@@ -150,5 +150,4 @@ class NamesTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    gateway_process.BUILD = sys.argv.pop(1)
-    unittest.main(verbosity=1)
+    main()

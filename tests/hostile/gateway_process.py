@@ -7,22 +7,14 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
-import time
 
-BUILD = "build/release"
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from programs import program, wait_for  # noqa: E402
+
 KEY = "hostile-test-key"
 ANSWER_WITHIN_S = 20  # a loaded machine; what must be quick has a limit of its own in its test
-
-
-def wait_for(what, condition, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 class Answer:
@@ -129,7 +121,7 @@ class GatewayProcess:
         os.makedirs(self.shared)
         self.log_path = os.path.join(self.directory, "log")
         self.log = open(self.log_path, "wb")
-        command = [os.path.join(BUILD, "weighlock"), "serve", "--host", "127.0.0.1", "--port", "0", "--state-dir", self.state,
+        command = [program("weighlock"), "serve", "--host", "127.0.0.1", "--port", "0", "--state-dir", self.state,
                    "--storage-roots", self.shared, "--log-level", "info", "--no-restart", *arguments]
         self.child = subprocess.Popen(command, stdout=self.log, stderr=self.log,
             env={**os.environ, "WEIGHLOCK_ADMIN_API_KEY": KEY, **(env or {})})

@@ -4,12 +4,11 @@
     limits_test.py BUILD        BUILD holds weighlock
 """
 import socket
-import sys
 import unittest
 
 import body_cases
-import gateway_process
-from gateway_process import GatewayProcess, wait_for
+from gateway_process import GatewayProcess
+from programs import main, wait_for
 
 QUEUED_MAX, REMEMBERED_MAX, PAIRS_MAX = 16, 256, 1024
 
@@ -62,5 +61,4 @@ class LimitsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    gateway_process.BUILD = sys.argv.pop(1)
-    unittest.main(verbosity=1)
+    main()

@@ -6,11 +6,10 @@
 import json
 import socket
 import struct
-import sys
 import unittest
 
-import gateway_process
-from gateway_process import KEY, GatewayProcess, RawConnection, request, wait_for
+from gateway_process import KEY, GatewayProcess, RawConnection, request
+from programs import main, wait_for
 
 HOST = b"Host: gateway\r\n"
 AUTHORIZED = HOST + b"Authorization: Bearer " + KEY.encode() + b"\r\n"
@@ -247,5 +246,4 @@ class WireTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    gateway_process.BUILD = sys.argv.pop(1)
-    unittest.main(verbosity=1)
+    main()

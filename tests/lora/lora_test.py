@@ -7,13 +7,12 @@ import json
 import os
 import sys
 import threading
-import unittest
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path[:0] = [os.path.join(TESTS, "process"), os.path.join(TESTS, "real")]
+sys.path[:0] = [TESTS, os.path.join(TESTS, "real")]
 import make_adapters  # noqa: E402
-import process_test as programs  # noqa: E402
-from process_test import KEY, call, wait_for  # noqa: E402
+import programs  # noqa: E402
+from programs import KEY, call, wait_for  # noqa: E402
 
 NAME = "policy"
 KEEP = 3
@@ -95,21 +94,15 @@ class Watcher:
         return self
 
 
-class LoraTest(programs.ProcessTest):
+class LoraTest(programs.Programs):
     def start_fleet(self, step_ms=0, at_start=""):
-        programs.subprocess.run(
-            [os.path.join(programs.BUILD, "tinytrainer"), "--write", self.path("base"), "--seed", "1"],
-            check=True,
-            stdout=programs.subprocess.DEVNULL,
-        )
+        programs.write_model(self.path("base"))
         options = ["--engine", "sglang:0", "--engine", "vllm:0", "--engine", "sglang:0", "--served-model-name", "base"]
         options += ["--max-lora-rank", "8", "--max-cpu-loras", "2", "--time-scale", "0.02", "--step-ms", str(step_ms)]
         if at_start:
             options += ["--lora", at_start]
         child = self.start("engines", "tinyengine", "--model", self.path("base"), *options)
-        child.urls(3)
-        lines = [line for line in child.text().splitlines() if line.startswith("listening ")]
-        self.sglang, self.vllm, self.reference = (Engine(line) for line in lines[:3])
+        self.sglang, self.vllm, self.reference = (Engine(line) for line in child.listening(3))
         self.engines = [self.sglang, self.vllm]
         trainer = self.start("trainer", "tinytrainer", "--ranks", "2", "--model-seed", "1", "--lora-rank", "4")
         self.trainers = trainer.urls(2)
@@ -251,6 +244,4 @@ class LoraTest(programs.ProcessTest):
 
 
 if __name__ == "__main__":
-    programs.BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else programs.BUILD
-    suite = unittest.TestSuite(LoraTest(name) for name in dir(LoraTest) if name in vars(LoraTest) and name.startswith("test_"))
-    sys.exit(0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1)
+    programs.main()

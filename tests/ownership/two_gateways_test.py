@@ -5,21 +5,17 @@
 """
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "process"))
-import process_test as process  # noqa: E402
-from process_test import KEY, Process, call, wait_for  # noqa: E402
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import programs  # noqa: E402
+from programs import KEY, call, wait_for  # noqa: E402
 
-BUILD = "build/release"
 # A look may be so old before the machine looks again (limits::kEpochStale); a shorter stop is no stop.
 STALE_S = 1.0
 LOADS = ("/update_weights_from_disk", "/collective_rpc")
@@ -33,23 +29,12 @@ class Gateway:
     def __init__(self, test, name):
         self.test = test
         self.name = name
-        self.process = test.start(name, "weighlock", "serve", "--host", "127.0.0.1", "--port", "0",
-                                  "--state-dir", test.path("state-" + name), "--log-level", "info",
-                                  env={"WEIGHLOCK_ADMIN_API_KEY": KEY})
-        self.url = "http://127.0.0.1:" + wait_for("the port of " + name, self.port)
-        self.trainer = test.start("trainer-" + name, "tinytrainer", "--ranks", "2", "--model-seed", "1")
+        self.process, self.url = test.gateway(name, state="state-" + name)
+        self.trainer = test.start_trainer("trainer-" + name)
         self.ranks = self.trainer.urls(2)
 
-    def port(self):
-        self.test.assertIsNone(self.process.child.poll(), self.process.text())
-        words = [line for line in self.process.text().splitlines() if "listening on" in line]
-        return words[0].rsplit(":", 1)[-1].strip() if words else None
-
     def connect(self):
-        status, body = call("POST", self.url + "/connect", {
-            "pair_name": "actor", "train_worker_urls": self.ranks, "inference_worker_urls": self.test.engines, "mode": "disk",
-            "save_path": self.test.path("shared")}, KEY)
-        self.test.assertEqual(status, 200, body)
+        self.test.connect_disk(self.url, self.test.engines, self.ranks)
 
     def update(self, version):
         return call("POST", self.url + "/update_weights", {"pair_name": "actor", "version": version}, KEY, timeout=60)[1]
@@ -85,41 +70,20 @@ class Gateway:
         self.process.child.send_signal(number)
 
 
-class TwoGatewaysTest(unittest.TestCase):
+class TwoGatewaysTest(programs.Programs):
     def setUp(self):
-        self.directory = tempfile.mkdtemp(prefix="weighlock-ownership-")
-        self.children = []
-        os.makedirs(self.path("shared"))
-        subprocess.run([os.path.join(BUILD, "tinytrainer"), "--write", self.path("start"), "--seed", "1"], check=True,
-                       stdout=subprocess.DEVNULL)
-        fleet = self.start("engines", "tinyengine", "--model", self.path("start"), "--engine", "sglang:0", "--engine", "vllm:0",
-                           "--time-scale", "0.05")
-        self.engines = fleet.urls(2)
+        super().setUp()
+        self.engines = self.start_engines("sglang", "vllm").urls(2)
 
     def tearDown(self):
         for child in self.children:
             if child.child.poll() is None:
                 child.child.send_signal(signal.SIGCONT)
-            child.end()
-        shutil.rmtree(self.directory)
-
-    def path(self, name):
-        return os.path.join(self.directory, name)
-
-    def start(self, name, *arguments, env=None):
-        child = Process(self.directory, name, *arguments, env=env)
-        self.children.append(child)
-        return child
+        super().tearDown()
 
     def fault(self, url, fault):
         status, body = call("POST", url + "/_tiny/faults", fault)
         self.assertEqual(status, 200, body)
-
-    def state(self, engine):
-        return call("GET", engine + "/_tiny/state")[1]
-
-    def is_paused(self, engine):
-        return self.state(engine)["paused"]
 
     def changing_calls(self, engine):
         return [entry for entry in self.log(engine) if entry["target"].startswith(CHANGING)]
@@ -149,7 +113,7 @@ class TwoGatewaysTest(unittest.TestCase):
         pair = gateway.pair()
         self.assertEqual((pair["committed"], pair["workers"]["ready"]), (version, 2), pair)
         for engine in self.engines:
-            state = self.state(engine)
+            state = self.truth(engine)
             self.assertFalse(state["paused"], state)
             self.assertEqual(state["label"], str(version), state)
 
@@ -238,12 +202,10 @@ class TwoGatewaysTest(unittest.TestCase):
         self.assertEqual(again.ownership(), {"epoch": 1, "owner": owner})
         again.update_ok(2)
         self.assertEqual(list(self.epoch_files()), ["epoch.1"])
-        told = subprocess.run([os.path.join(BUILD, "weighlock"), "status", "--gateway", again.url], capture_output=True,
+        told = subprocess.run([programs.program("weighlock"), "status", "--gateway", again.url], capture_output=True,
                               text=True, env={**os.environ, "WEIGHLOCK_ADMIN_API_KEY": KEY}, timeout=30, check=False)
         self.assertIn(f"ownership: epoch 1 of owner {owner}", told.stdout, told.stderr)
 
 
 if __name__ == "__main__":
-    BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else BUILD
-    process.BUILD = BUILD
-    unittest.main(verbosity=2)
+    programs.main()

@@ -5,148 +5,25 @@
 """
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-import unittest
-import urllib.error
-import urllib.request
 
-BUILD = "build/release"
-KEY = "process-test-key"
-
-
-def call(method, url, body=None, key=None, timeout=30):
-    """Returns (status, parsed body or text)."""
-    headers = {"Content-Type": "application/json"}
-    if key:
-        headers["Authorization"] = "Bearer " + key
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=data, method=method, headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            status, text = answer.status, answer.read().decode()
-    except urllib.error.HTTPError as refused:
-        status, text = refused.code, refused.read().decode()
-    try:
-        return status, json.loads(text)
-    except ValueError:
-        return status, text
-
-
-def wait_for(what, condition, seconds=20):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
-
-
-class Process:
-    """A child whose output goes to a file."""
-
-    def __init__(self, directory, name, *arguments, env=None):
-        self.path = os.path.join(directory, name + ".log")
-        self.log = open(self.path, "wb")
-        command = [os.path.join(BUILD, arguments[0]), *arguments[1:]]
-        self.child = subprocess.Popen(command, stdout=self.log, stderr=self.log, env={**os.environ, **(env or {})})
-
-    def text(self):
-        with open(self.path, errors="replace") as file:
-            return file.read()
-
-    def urls(self, count, word="listening "):
-        def found():
-            lines = [line for line in self.text().splitlines() if line.startswith(word)]
-            return lines if len(lines) >= count else None
-        return [line.split()[-1] for line in wait_for(f"{count} addresses in {self.path}", found)]
-
-    def end(self):
-        if self.child.poll() is None:
-            self.child.kill()
-        self.child.wait()
-        self.log.close()
-
-
-class Programs(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.mkdtemp(prefix="weighlock-process-")
-        self.children = []
-        os.makedirs(self.path("shared"))
-
-    def tearDown(self):
-        for child in self.children:
-            child.end()
-        shutil.rmtree(self.directory)
-
-    def path(self, name):
-        return os.path.join(self.directory, name)
-
-    def start(self, name, *arguments, env=None):
-        child = Process(self.directory, name, *arguments, env=env)
-        self.children.append(child)
-        return child
-
-    def fleet(self, load_ms):
-        subprocess.run([os.path.join(BUILD, "tinytrainer"), "--write", self.path("start"), "--seed", "1"], check=True,
-                       stdout=subprocess.DEVNULL)
-        engines = self.start("engines", "tinyengine", "--model", self.path("start"), "--engine", "sglang:0", "--engine", "vllm:0",
-                             "--load-ms", str(load_ms), "--time-scale", "0.05")
-        trainer = self.start("trainer", "tinytrainer", "--ranks", "2", "--model-seed", "1")
-        return engines.urls(2), trainer.urls(2)
-
-    def gateway(self, name="gateway", *flags):
-        child = self.start_gateway(name, *flags)
-
-        def port():
-            self.assertIsNone(child.child.poll(), child.text())
-            words = [line for line in child.text().splitlines() if "listening on" in line]
-            return words[0].rsplit(":", 1)[-1].strip() if words else None
-        return child, "http://127.0.0.1:" + wait_for("the gateway's port", port)
-
-    def start_gateway(self, name, *flags):
-        return self.start(name, "weighlock", "serve", "--host", "127.0.0.1", "--port", "0", "--state-dir", self.path("state"),
-                          "--log-level", "info", *flags, env={"WEIGHLOCK_ADMIN_API_KEY": KEY})
-
-    def finish(self, *flags, seconds=90):
-        return subprocess.run([os.path.join(BUILD, "weighlock"), "finish", "--state-dir", self.path("state"), *flags],
-                              capture_output=True, text=True, timeout=seconds, check=False)
-
-    def connect(self, url, engines, trainers):
-        status, body = call("POST", url + "/connect", {
-            "pair_name": "actor", "train_worker_urls": trainers, "inference_worker_urls": engines, "mode": "disk",
-            "save_path": self.path("shared")}, KEY)
-        self.assertEqual(status, 200, body)
-
-    def update_in_background(self, url, version):
-        answers = []
-
-        def ask():
-            try:
-                answers.append(call("POST", url + "/update_weights", {"pair_name": "actor", "version": version}, KEY, timeout=60))
-            except OSError as lost:  # the gateway was killed
-                answers.append((0, str(lost)))
-        thread = threading.Thread(target=ask)
-        thread.start()
-        return thread, answers
-
-    def is_paused(self, engine):
-        status, body = call("GET", engine + "/_tiny/state")
-        self.assertEqual(status, 200)
-        return body["paused"]
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import programs  # noqa: E402
+from programs import KEY, Programs, call, wait_for  # noqa: E402
 
 
 class ProcessTest(Programs):
+    def finish(self, *flags, seconds=90):
+        return subprocess.run([programs.program("weighlock"), "finish", "--state-dir", self.path("state"), *flags],
+                              capture_output=True, text=True, timeout=seconds, check=False)
+
     def test_sigterm_while_engines_are_paused_brings_them_back_before_the_process_leaves(self):
         engines, trainers = self.fleet(load_ms=400)
         gateway, url = self.gateway()
-        self.connect(url, engines, trainers)
+        self.connect_disk(url, engines, trainers)
         thread, answers = self.update_in_background(url, 1)
         wait_for("a paused engine", lambda: all(self.is_paused(engine) for engine in engines))
         gateway.child.send_signal(signal.SIGTERM)
@@ -169,7 +46,7 @@ class ProcessTest(Programs):
     def test_journal_outlives_its_process_and_pairs_need_not_be_connected_again(self):
         engines, trainers = self.fleet(load_ms=0)
         gateway, url = self.gateway()
-        self.connect(url, engines, trainers)
+        self.connect_disk(url, engines, trainers)
         _, body = call("POST", url + "/update_weights", {"pair_name": "actor", "version": 1}, KEY, timeout=60)
         self.assertEqual(body["status"], "ok", body)
         gateway.child.kill()
@@ -187,7 +64,7 @@ class ProcessTest(Programs):
         """A gateway in the middle of its first update, each engine paused and in a load; and what its client is told."""
         engines, trainers = self.fleet(load_ms=load_ms)
         gateway, url = self.gateway()
-        self.connect(url, engines, trainers)
+        self.connect_disk(url, engines, trainers)
         thread, answers = self.update_in_background(url, 1)
         wait_for("loads on their way", lambda: all(self.loads(engine) for engine in engines))
         for engine in engines:
@@ -318,5 +195,4 @@ class ProcessTest(Programs):
 
 
 if __name__ == "__main__":
-    BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else BUILD
-    unittest.main(verbosity=2)
+    programs.main()

@@ -8,24 +8,24 @@ import os
 import sqlite3
 import subprocess
 import sys
-import unittest
 
-import process_test
-from process_test import KEY, call, wait_for
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import programs  # noqa: E402
+from programs import KEY, call, wait_for  # noqa: E402
 
 
-class RollbackTest(process_test.Programs):
+class RollbackTest(programs.Programs):
     def weighlock(self, *arguments, url=None, seconds=90):
         """Exit code, stdout, stderr."""
         where = ["--gateway", url] if url else []
-        done = subprocess.run([os.path.join(process_test.BUILD, "weighlock"), *arguments, *where], capture_output=True, text=True,
+        done = subprocess.run([programs.program("weighlock"), *arguments, *where], capture_output=True, text=True,
                               timeout=seconds, check=False, env={**os.environ, "WEIGHLOCK_ADMIN_API_KEY": KEY})
         return done.returncode, done.stdout, done.stderr
 
     def committed_up_to(self, last, load_ms=0):
         engines, trainers = self.fleet(load_ms)
         gateway, url = self.gateway()
-        self.connect(url, engines, trainers)
+        self.connect_disk(url, engines, trainers)
         for version in range(1, last + 1):
             code, out, err = self.weighlock("update", "actor", "--version", str(version), url=url)
             self.assertEqual(code, 0, out + err)
@@ -108,6 +108,4 @@ class RollbackTest(process_test.Programs):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
-        process_test.BUILD = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    programs.main()

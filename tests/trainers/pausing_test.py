@@ -4,11 +4,10 @@
     pausing_test.py BUILD       BUILD holds weighlock, tinyengine and tinytrainer
 """
 import time
-import unittest
 import urllib.request
 
-import fleet
-from fleet import Fleet, HttpError, call, wait_for
+from fleet import Fleet, HttpError
+from programs import call, main, wait_for
 
 LOAD = "/update_weights_from_disk"
 
@@ -94,7 +93,7 @@ class Torn(Fleet):
         self.updated(1)
         self.tear(2, torn)
         self.seconds_until_paused(torn)
-        request = urllib.request.Request(self.gateway + "/v1/events?pair=actor", headers={"Last-Event-ID": "0"})
+        request = urllib.request.Request(self.gateway_url + "/v1/events?pair=actor", headers={"Last-Event-ID": "0"})
         with urllib.request.urlopen(request, timeout=20) as events:
             for line in events:
                 if b"continued_by_other" in line:
@@ -290,4 +289,4 @@ class Unwell(Fleet):
 
 
 if __name__ == "__main__":
-    fleet.main()
+    main()

@@ -115,6 +115,8 @@ inline constexpr std::size_t kMetaBytesPerPairMax =
     256 * 1024 * 1024;  // two lists of tens of MB, with room for a third
 
 inline constexpr std::size_t kMetaBytesMax = 1024 * 1024 * 1024;  // of all pairs: what a control host can spare
+inline constexpr std::size_t kListBytesMax =
+    std::size_t{2} * 1024 * 1024 * 1024;  // of all AWEX groups: 70,000 tensors in five copies are 280 MB for each
 inline constexpr std::size_t kMetaEntryBytes = 256;  // that a key or a set's member counts beside its own bytes
 inline constexpr std::size_t kMetaDepthMax = 256;    // AWEX nests ten deep; Python's json gives up at about 1000
 // LoRA

@@ -41,7 +41,7 @@ struct GatewaySettings {
   Milliseconds init_timeout{300'000};  // of each step in which an AWEX pair's workers are brought together
   std::size_t report_bytes_max = limits::kReportBytesMax;    // of an AWEX worker's metadata; tests set smaller ones
   std::size_t reports_bytes_max = limits::kReportsBytesMax;  // ... of all that are being read
-  std::size_t list_bytes_max = MetaStore::kListBytesMax;     // of all AWEX groups' lists
+  std::size_t list_bytes_max = limits::kListBytesMax;        // of all AWEX groups' lists
   std::size_t proven_pairs_max = limits::kProvenPairsMax;  // of parts of an AWEX pair's tensors; tests set smaller ones
   std::function<decltype(awex::repair)> awex_put_right;    // for tests of a mistake; default: awex::repair
   Milliseconds transfer_failure_grace{limits::kTransferGrace};  // tests set a smaller one

@@ -22,13 +22,11 @@ namespace weighlock {
 
 class MetaStore {
  public:
-  // 70,000 tensors in five copies are 280 MB for each group.
-  static constexpr std::size_t kListBytesMax = std::size_t{2} * 1024 * 1024 * 1024;
   using Text = std::shared_ptr<const std::string>;
   struct Limits {
     std::size_t pair_bytes = limits::kMetaBytesPerPairMax;
     std::size_t total_bytes = limits::kMetaBytesMax;
-    std::size_t list_bytes = kListBytesMax;  // of all pairs' lists
+    std::size_t list_bytes = limits::kListBytesMax;  // of all pairs' lists
     std::size_t entry_bytes = limits::kMetaEntryBytes;
   };
 

@@ -168,15 +168,17 @@ std::vector<std::string> reachable_workers(Context& context, const Update& updat
 }
 
 // A process that started anew is in no group, whatever its URL.
-bool has_new_process(Context& context, TransferGroup& group) {
-  bool any = false;
-  for (const std::string& url : group.workers) {
-    std::string& known = group.incarnations[url];
-    const std::string& now = context.state().workers.at(url).incarnation;
-    any = any || (!known.empty() && known != now);
-    known = now;
-  }
-  return any;
+bool has_new_process(Context& context, const TransferGroup& group) {
+  return std::any_of(group.workers.begin(), group.workers.end(), [&](const std::string& url) {
+    const auto joined = group.incarnations.find(url);
+    return joined != group.incarnations.end() && !joined->second.empty() &&
+           joined->second != context.state().workers.at(url).incarnation;
+  });
+}
+
+// Of a member that had not been read when the group was built.
+void note_members(Context& context, TransferGroup& group) {
+  for (const std::string& url : group.workers) group.incarnations[url] = context.state().workers.at(url).incarnation;
 }
 
 // A process that starts anew before the first update is known by what it was when it joined.
@@ -377,9 +379,10 @@ void transfer_survey_done(Context& context, Update& update) {
               nullptr});
   const bool fits = pair.group && pair.group->workers == workers && pair.group->trainers == pair.spec.trainer_urls &&
                     !has_new_process(context, *pair.group);
-  std::map<std::string, std::string> incarnations;
-  for (const std::string& url : workers) incarnations[url] = context.state().workers.at(url).incarnation;
-  if (fits) return group_stands(context, update);
+  if (fits) {
+    note_members(context, *pair.group);
+    return group_stands(context, update);
+  }
   if (const std::string holder = holder_of(context, update.pair, pair.spec.trainer_urls); !holder.empty())
     return end_before_pause(context, update, UpdateState::rejected,
                             Error{ErrorCode::conflict,
@@ -392,7 +395,7 @@ void transfer_survey_done(Context& context, Update& update) {
   ask.update = update.id;
   ask.group.trainers = pair.spec.trainer_urls;
   ask.group.workers = workers;
-  ask.group.incarnations = std::move(incarnations);
+  note_members(context, ask.group);
   build(context, update.pair, *pair.spec.awex, std::move(ask));
 }
 
