@@ -52,7 +52,7 @@ std::string Metrics::text(const protocol::State& state, std::int64_t journal_rec
   }
   std::map<std::pair<std::string, std::string>, int> workers;
   for (const auto& [url, worker] : state.workers) {
-    if (!worker.pair.empty()) ++workers[{worker.pair, std::string(worker_state_word(worker.state))}];
+    if (!worker.pair.empty()) ++workers[{worker.pair, std::string(worker_state_word(worker))}];
   }
   head(out, "weighlock_workers", "gauge", "Workers by pair and state.");
   for (const auto& [key, count] : workers)

@@ -108,6 +108,11 @@ std::string_view worker_state_word(WorkerState state) {
   }
 }
 
+std::string_view worker_state_word(const Worker& worker) {
+  const bool is_unread = worker.state == WorkerState::ready && !is_ready(worker);
+  return worker_state_word(is_unread ? WorkerState::unknown : worker.state);
+}
+
 Milliseconds pause_of(const Update& update, Instant now) {
   const Instant end = update.ended_at.value_or(now);
   Milliseconds resumed{0};
@@ -129,11 +134,11 @@ json::object worker_view(const ViewContext& context, const Worker& worker) {
   out["id"] = worker_id(worker.url);
   out["url"] = worker.url;
   out["dialect"] = worker.dialect ? json::value(name(*worker.dialect)) : json::value("auto");
-  out["state"] = worker_state_word(worker.state);
+  out["state"] = worker_state_word(worker);
   out["version"] =
       worker.version && worker.version->lineage > 0 ? json::value(worker.version->version) : json::value(nullptr);
   out["incarnation"] = worker.incarnation;
-  out["cause"] = cause_view(context, worker.cause);
+  out["cause"] = cause_view(context, cause_of(worker));
   if (worker.paused_by_other) out["paused_by"] = "other";
   if (worker.joins.failures > 0) out["joins_failed"] = worker.joins.failures;
   return out;
@@ -262,7 +267,7 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
       if (!adapters->second.cause) ++ready;
       continue;
     }
-    if (it->second.state == WorkerState::ready) ++ready;
+    if (is_ready(it->second)) ++ready;
     if (worker_state_word(it->second.state) == "quarantined") ++quarantined;
   }
   json::object out;
