@@ -202,7 +202,8 @@ json::value text_or_null(const std::string& text) {
 
 json::object versions_view(const ViewContext& context, const Pair& pair) {
   std::set<std::string> removable;
-  for (const StoredVersion& one : removable_versions(context.state, pair)) removable.insert(one.version.directory);
+  for (const StoredVersion& one : removable_versions(context.state, pair, true))
+    removable.insert(one.version.directory);
   json::array items;
   for (auto it = pair.stored.rbegin(); it != pair.stored.rend(); ++it) {
     json::array leases;
