@@ -29,6 +29,14 @@ json::array phases_view(const ViewContext& context, const Update& update) {
   return out;
 }
 
+// How the update left the worker, or what it is now while the update runs. Of an adapter the verdict tells.
+json::value state_of_target(const State& state, const std::string& url, const Target& target) {
+  if (target.adapter) return nullptr;
+  if (target.ended_as) return json::value(worker_state_word(*target.ended_as));
+  const auto worker = state.workers.find(url);
+  return worker == state.workers.end() ? json::value(nullptr) : json::value(worker_state_word(worker->second));
+}
+
 json::array targets_view(const ViewContext& context, const Update& update) {
   json::array out;
   for (const auto& [url, target] : update.targets) {
@@ -37,6 +45,7 @@ json::array targets_view(const ViewContext& context, const Update& update) {
     one["url"] = url;
     one["verdict"] = name(target.verdict);
     one["evidence"] = name(target.evidence);
+    one["state"] = state_of_target(context.state, url, target);
     one["switched_at"] =
         target.switched_at ? json::value(context.clock.text(*target.switched_at)) : json::value(nullptr);
     one["duration_ms"] = target.load_took ? json::value(target.load_took->count()) : json::value(nullptr);
