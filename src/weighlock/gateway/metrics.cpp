@@ -33,7 +33,7 @@ void Metrics::update_ended(const protocol::Update& update, Instant now) {
   totals.pause_seconds_total += totals.pause_seconds_last;
 }
 
-std::string Metrics::text(const protocol::State& state, std::int64_t journal_records) const {
+std::string Metrics::text(const protocol::State& state, std::int64_t journal_records, bool disk_full) const {
   std::string out;
   head(out, "weighlock_updates_total", "counter", "Updates that ended, by pair and terminal state.");
   for (const auto& [key, count] : ended_)
@@ -67,6 +67,9 @@ std::string Metrics::text(const protocol::State& state, std::int64_t journal_rec
         fmt::format("weighlock_adapter_workers{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);
   head(out, "weighlock_journal_records", "gauge", "Records in the journal.");
   out += fmt::format("weighlock_journal_records {}\n", journal_records);
+  head(out, "weighlock_journal_disk_full", "gauge",
+       "1 while the state directory's disk is full and updates are refused.");
+  out += fmt::format("weighlock_journal_disk_full {}\n", disk_full ? 1 : 0);
   return out;
 }
 
