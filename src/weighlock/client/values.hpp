@@ -27,6 +27,7 @@ struct Worker {
   std::string state;
   std::optional<std::int64_t> version;
   std::optional<Cause> cause;
+  std::string flush_owed_since;  // mode keep: its cache holds prefixes of former versions since then; "" = it doesn't
 };
 
 struct Phase {
@@ -40,6 +41,7 @@ struct WorkerOutcome {
   std::string url;
   std::string verdict;
   std::string evidence;
+  std::string state;  // how the update left it; "" of an adapter, and of gateways that don't tell
   std::optional<std::int64_t> duration_ms;
   std::optional<Cause> cause;
 };
@@ -69,6 +71,8 @@ struct Pair {
   std::string rollback;
   std::string ownership;                  // in words; "" where the gateway tells nothing
   std::vector<std::string> not_promised;  // what the pair's policy takes away, one sentence each
+  std::string transfer;                   // of a pair in AWEX mode: whether its group stands, in words
+  std::string last_update;                // the one that runs or ended last, and why it failed, in words
   std::int64_t workers_total = 0;
   std::int64_t workers_ready = 0;
   std::int64_t workers_quarantined = 0;

@@ -8,6 +8,7 @@
 #include "weighlock/core/url.hpp"
 #include "weighlock/engines/dialect.hpp"
 #include "weighlock/gateway/fence.hpp"
+#include "weighlock/gateway/told.hpp"
 #include "weighlock/gateway/wall_clock.hpp"
 #include "weighlock/runtime/log.hpp"
 #include "weighlock/trainers/save.hpp"
@@ -18,6 +19,7 @@ namespace {
 using namespace protocol;
 
 constexpr Milliseconds kTrainerAskedAgain{1000};  // one that doesn't answer is down, or starts
+constexpr Milliseconds kLookForSpace{2000};       // between two tries to put space by again
 constexpr Milliseconds kRecordsHeldMax{500};      // who watches /v1/events sees them this late at most
 
 void end_process(const Error& error) {
@@ -46,22 +48,6 @@ SaveOutcomeKind kind_of(SaveKind kind) {
   return SaveOutcomeKind::unknown;
 }
 
-// What others do to engines behind our back, and what becomes of workers between updates: for people, not only for the
-// journal.
-void log_worker(const Record& record) {
-  if (record.kind != RecordKind::worker_state) return;
-  const std::string state(find_string(record.body, "state").value_or(""));
-  if (state == kContinuedByOther || state == kPausedByOther)
-    return log_warn("pair={} worker {}: {}", record.pair, record.worker,
-                    find_string(record.body, "message").value_or(""));
-  const bool is_told = state == name(WorkerState::joining) || state == name(WorkerState::foreign) ||
-                       state == name(WorkerState::draining);
-  const json::value* cause = record.body.if_contains("cause");
-  if (is_told && record.update.empty())
-    log_warn("pair={} worker {} is {}: {}", record.pair, record.worker, state,
-             cause ? find_string(*cause, "message").value_or("") : "");
-}
-
 }  // namespace
 
 Executor::Executor(Parts parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {
@@ -73,6 +59,7 @@ Executor::~Executor() {
   for (const auto& [id, save] : saves_) parts_.http.cancel(save);
   for (const auto& [id, timer] : timers_) parts_.loop.cancel(timer);
   if (flush_) parts_.loop.cancel(*flush_);
+  if (space_look_) parts_.loop.cancel(*space_look_);
 }
 
 Instant Executor::now() const {
@@ -85,7 +72,7 @@ void Executor::post(EventBody body) {
 }
 
 void Executor::append(std::vector<Record> group, std::function<void()> durable) {
-  for (const Record& record : group) log_worker(record);
+  for (const Record& record : group) tell(record);
   auto shared = std::make_shared<std::vector<Record>>(std::move(group));
   auto outcome = std::make_shared<Status>();
   const std::int64_t wall_ms = unix_now_ms();
@@ -107,7 +94,16 @@ void Executor::tell_space() {
     log_error(
         "the disk of the journal is full: what was put by for that is used to bring running updates to their end, and "
         "new ones are refused until there is space");
+  if (!low && space_told_) log_info("the disk of the journal has space again; updates are taken");
   space_told_ = low;
+  if (low && !space_look_) space_look_ = parts_.loop.after(kLookForSpace, [this] { look_for_space(); });
+}
+
+// Requests look for it, too; but whoever follows /readyz sends none.
+void Executor::look_for_space() {
+  space_look_.reset();
+  in_pool(
+      parts_.journal_pool, [journal = &parts_.journal] { journal->restore_space(); }, [this] { tell_space(); });
 }
 
 void Executor::records_held() {

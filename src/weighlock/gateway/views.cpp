@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "weighlock/gateway/api/answer.hpp"
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/promises.hpp"
 #include "weighlock/gateway/settings.hpp"
@@ -28,6 +29,14 @@ json::array phases_view(const ViewContext& context, const Update& update) {
   return out;
 }
 
+// How the update left the worker, or what it is now while the update runs. Of an adapter the verdict tells.
+json::value state_of_target(const State& state, const std::string& url, const Target& target) {
+  if (target.adapter) return nullptr;
+  if (target.ended_as) return json::value(worker_state_word(*target.ended_as));
+  const auto worker = state.workers.find(url);
+  return worker == state.workers.end() ? json::value(nullptr) : json::value(worker_state_word(worker->second));
+}
+
 json::array targets_view(const ViewContext& context, const Update& update) {
   json::array out;
   for (const auto& [url, target] : update.targets) {
@@ -36,6 +45,7 @@ json::array targets_view(const ViewContext& context, const Update& update) {
     one["url"] = url;
     one["verdict"] = name(target.verdict);
     one["evidence"] = name(target.evidence);
+    one["state"] = state_of_target(context.state, url, target);
     one["switched_at"] =
         target.switched_at ? json::value(context.clock.text(*target.switched_at)) : json::value(nullptr);
     one["duration_ms"] = target.load_took ? json::value(target.load_took->count()) : json::value(nullptr);
@@ -76,6 +86,15 @@ json::value adapter_view(const ViewContext& context, const Update& update) {
   return json::string(adapter_name(*pair->second.spec.lora, update.version.version));
 }
 
+// Prefixes of weights before `version` are served still, since then; null: it doesn't serve.
+json::object owed_flush_view(const ViewContext& context, const Worker& worker) {
+  json::object out;
+  out["version"] = worker.version ? json::value(worker.version->version) : json::value(nullptr);
+  out["since"] = worker.owes_flush->since ? json::value(context.clock.text(*worker.owes_flush->since)) : nullptr;
+  out["tries"] = worker.owes_flush->tries;
+  return out;
+}
+
 }  // namespace
 
 std::string worker_id(std::string_view url) {
@@ -107,6 +126,11 @@ std::string_view worker_state_word(WorkerState state) {
   }
 }
 
+std::string_view worker_state_word(const Worker& worker) {
+  const bool is_unread = worker.state == WorkerState::ready && !is_ready(worker);
+  return worker_state_word(is_unread ? WorkerState::unknown : worker.state);
+}
+
 Milliseconds pause_of(const Update& update, Instant now) {
   const Instant end = update.ended_at.value_or(now);
   Milliseconds resumed{0};
@@ -128,13 +152,14 @@ json::object worker_view(const ViewContext& context, const Worker& worker) {
   out["id"] = worker_id(worker.url);
   out["url"] = worker.url;
   out["dialect"] = worker.dialect ? json::value(name(*worker.dialect)) : json::value("auto");
-  out["state"] = worker_state_word(worker.state);
+  out["state"] = worker_state_word(worker);
   out["version"] =
       worker.version && worker.version->lineage > 0 ? json::value(worker.version->version) : json::value(nullptr);
   out["incarnation"] = worker.incarnation;
-  out["cause"] = cause_view(context, worker.cause);
+  out["cause"] = cause_view(context, cause_of(worker));
   if (worker.paused_by_other) out["paused_by"] = "other";
   if (worker.joins.failures > 0) out["joins_failed"] = worker.joins.failures;
+  if (worker.owes_flush) out["flush_owed"] = owed_flush_view(context, worker);
   return out;
 }
 
@@ -196,7 +221,8 @@ json::value text_or_null(const std::string& text) {
 
 json::object versions_view(const ViewContext& context, const Pair& pair) {
   std::set<std::string> removable;
-  for (const StoredVersion& one : removable_versions(context.state, pair)) removable.insert(one.version.directory);
+  for (const StoredVersion& one : removable_versions(context.state, pair, true))
+    removable.insert(one.version.directory);
   json::array items;
   for (auto it = pair.stored.rbegin(); it != pair.stored.rend(); ++it) {
     json::array leases;
@@ -220,6 +246,35 @@ json::object versions_view(const ViewContext& context, const Pair& pair) {
   return out;
 }
 
+namespace {
+
+// The one that runs, else the one that ended last: what somebody who looks at a pair wants to know first.
+json::value last_update_view(const ViewContext& context, const Pair& pair) {
+  const UpdateId id = !pair.active.empty() ? pair.active : pair.history.empty() ? "" : pair.history.back();
+  const auto found = context.state.updates.find(id);
+  if (found == context.state.updates.end()) return nullptr;
+  const Update& update = found->second;
+  const bool ended = is_terminal(update.state);
+  json::object out;
+  out["id"] = update.id;
+  out["version"] = update.version.version;
+  out["rollback"] = update.rollback;
+  out["state"] = ended ? name(update.state) : std::string_view("running");
+  out["phase"] = ended ? json::value(nullptr) : json::value(name(update.state));
+  out["ended_at"] = update.ended_at ? json::value(context.clock.text(*update.ended_at)) : json::value(nullptr);
+  out["error"] = ended && update.state != UpdateState::succeeded ? json::value(ended_text(context.state, update))
+                                                                 : json::value(nullptr);
+  return out;
+}
+
+json::value transfer_view(const Pair& pair) {
+  if (!pair.spec.awex) return nullptr;
+  return {{"colocate", pair.spec.awex->colocate},
+          {"group", pair.group ? json::value(pair.group->name) : json::value(nullptr)}};
+}
+
+}  // namespace
+
 json::object pair_view(const ViewContext& context, const Pair& pair) {
   std::int64_t ready = 0;
   std::int64_t quarantined = 0;
@@ -232,7 +287,7 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
       if (!adapters->second.cause) ++ready;
       continue;
     }
-    if (it->second.state == WorkerState::ready) ++ready;
+    if (is_ready(it->second)) ++ready;
     if (worker_state_word(it->second.state) == "quarantined") ++quarantined;
   }
   json::object out;
@@ -249,6 +304,9 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
   out["rollback_reason"] = pair.last_good ? json::value(nullptr) : json::value(pair.rollback_reason);
   out["ownership"] = ownership_view(context.state, pair);
   out["workers"] = {{"total", pair.spec.workers.size()}, {"ready", ready}, {"quarantined", quarantined}};
+  out["trainers"] = text_list(pair.spec.trainer_urls);
+  out["transfer"] = transfer_view(pair);
+  out["last_update"] = last_update_view(context, pair);
   out["settings"] = settings_view(pair.spec.policy);
   out["not_promised"] = not_promised(pair.spec.policy);
   return out;
