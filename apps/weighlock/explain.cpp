@@ -80,8 +80,13 @@ bool took_part_fully(const client::WorkerOutcome& worker) {
   return worker.verdict == "loaded" || worker.verdict == "verified";
 }
 
+// At the end of the update: what was rolled back well is well.
+bool serves(const client::WorkerOutcome& worker) {
+  return worker.state.empty() ? verified(worker) : worker.state == "ready";
+}
+
 std::string explain(const client::Update& update) {
-  const auto good = std::count_if(update.workers.begin(), update.workers.end(), verified);
+  const auto good = std::count_if(update.workers.begin(), update.workers.end(), serves);
   std::string text = fmt::format("pair {} v{}: {}", update.pair, update.version, update.state);
   if (!update.workers.empty()) text += fmt::format(", {} of {} workers", good, update.workers.size());
   if (update.pause_ms.value_or(0) > 0) text += fmt::format(", paused {}", duration_text(*update.pause_ms));
@@ -91,7 +96,7 @@ std::string explain(const client::Update& update) {
     if (!worker.cause) continue;
     text += fmt::format("  {}: {}, {}: {}\n", worker.url, worker.verdict, worker.cause->code,
                         one_line(worker.cause->message));
-    if (const std::string_view what = remedy(worker.cause->code); !what.empty())
+    if (const std::string_view what = remedy(worker.cause->code); !what.empty() && worker.state != "ready")
       text += fmt::format("    to do: {}\n", what);
   }
   // Of a degraded update the error says once more what the workers' lines say.

@@ -31,6 +31,7 @@ WorkerOutcome read_outcome(const json::value& value) {
   outcome.url = text_or_empty(value, "url");
   outcome.verdict = text_or_empty(value, "verdict");
   outcome.evidence = text_or_empty(value, "evidence");
+  outcome.state = text_or_empty(value, "state");
   outcome.duration_ms = find_int(value, "duration_ms");
   outcome.cause = read_cause(find(value, "cause"));
   return outcome;

@@ -41,6 +41,7 @@ struct WorkerOutcome {
   std::string url;
   std::string verdict;
   std::string evidence;
+  std::string state;  // how the update left it; "" of an adapter, and of gateways that don't tell
   std::optional<std::int64_t> duration_ms;
   std::optional<Cause> cause;
 };

@@ -176,6 +176,7 @@ void on_timer(Context& context, const TimerFired& event) {
   if (purpose == "save") return on_save_timer(context, *update);
   if (purpose == "save_grace") return on_save_grace_timer(context, *update);
   if (purpose == "survey") return on_survey_timer(context, *update);
+  if (purpose == "silent_survey") return on_silent_survey_timer(context, *update);
   if (purpose == "pause") return on_pause_timer(context, *update);
   if (purpose == "load") return on_load_timer(context, *update);
   if (purpose == "transfer_grace") return on_transfer_grace_timer(context, *update);

@@ -110,6 +110,8 @@ void read_worker(Context& context, Update& update, Target& target);
 // What to ask a worker to learn its state: a barrier, where earlier calls may still run and one exists.
 Operation next_reading(Context& context, Worker& worker);
 void on_survey_timer(Context& context, Update& update);
+// Who is known to be silent is left out; others may still answer.
+void on_silent_survey_timer(Context& context, Update& update);
 // What an answer of the engine says of the worker; true if it is another incarnation than the one known.
 bool observe(Context& context, Worker& worker, const StateReading& reading);
 // Another process answers for the target: what was read of the one before is void, whose pause it was above all.

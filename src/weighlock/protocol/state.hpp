@@ -53,6 +53,7 @@ struct Watch {
   int failures = 0;                // in a row; they stretch the time to the next look
   int continues = 0;               // found running since this was last told
   std::optional<Instant> told_at;  // when a record last said that it was found running
+  std::optional<Cause> trouble;    // why the last look failed, since the first that did; none = it was answered
 };
 
 // How often bringing a worker to the committed version failed, between updates (join.cpp).
@@ -100,6 +101,15 @@ struct Worker {
   std::optional<TakenOver> taken_over;  // from another gateway, and not read since its calls have ended
   JoinHistory joins;
 };
+
+// A process of it was read: before that nothing says that there is an engine, whatever its state.
+bool was_read(const Worker& worker);
+
+// It serves, and that is known: what routers and people are told (`state` is the baseline that an update begins with).
+bool is_ready(const Worker& worker);
+
+// Why it isn't ready, with what its looks found since: what people are told.
+std::optional<Cause> cause_of(const Worker& worker);
 
 enum class Role { member, extra };
 
