@@ -47,6 +47,10 @@ constexpr std::array kRemedies = {
            "published"},
     Remedy{"lagging", "it is whole, but versions behind: the next update brings it along"},
     Remedy{"foreign", "someone else changed its weights: find out who, then update again"},
+    Remedy{
+        "adapter_failed",
+        "only this adapter isn't served there; look at the engine's words: is LoRA enabled, is there room for its rank "
+        "and for one more?"},
     Remedy{"operator_hold", "an operator holds it: `weighlock workers release PAIR WORKER` ends that"},
 };
 
