@@ -290,6 +290,8 @@ def native_cases(shared, engine, trainer):
                ("workers[0].dialect",))
         yield (f"pair.new_lineage: {shown(value)}", *put, {**base, "new_lineage": [] if value is True else value}, (400,),
                ("new_lineage",))
+        yield (f"pair.keep_unnamed: {shown(value)}", *put, {**base, "keep_unnamed": [] if value is True else value}, (400,),
+               ("keep_unnamed",))
     for value in NO_TEXT:
         yield (f"pair.workers[0].url: {shown(value)}", *put, with_value(base, ("workers", 0, "url"), value), (400,),
                ("workers[0].url",))
@@ -400,7 +402,7 @@ def worker_cases():
     for value in [*NO_TEXT, "tgi"]:
         yield f"workers:add.dialect: {shown(value)}", *add, {**base, "dialect": value}, (400,), ("worker.dialect",)
     yield "workers:add: unknown key", *add, {**base, "urls": []}, (400,), ("unknown key",)
-    yield "workers:add of one that is there", *add, {"url": "{engine}"}, (400,), ("twice",)
+    yield "workers:add of one that is there", *add, {"url": "{engine}"}, (409,), ("already a member",)
     yield from url_cases(*add, base, ("url",), "worker.url")
     yield "the last worker's removal", "POST", PAIR + "/workers/{worker}:remove", b"", (409,), ("its last one",)
 
