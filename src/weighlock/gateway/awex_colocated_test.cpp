@@ -11,16 +11,19 @@ namespace {
 
 class AwexColocatedPairTest : public AwexPairTest {
  protected:
-  // With v1 on storage, which everyone serves.
+  // With v1 on storage, which everyone serves: loaded before devices are shared.
   void connect_with_last_good() {
     json::object body = awex_body();
-    body["colocate"] = true;
     body["save_path"] = directory.path("w");
+    body["mode"] = "disk";
     ASSERT_EQ(call("POST", "/connect", body).status, 200);
     write_single(directory.path("out/step1"), tiny_tensors(), 1);
     const Reply first =
         call("POST", "/v1/pairs/actor/updates?wait=20", {{"version", 1}, {"path", directory.path("out/step1")}});
     ASSERT_EQ(first.json().at("state").as_string(), "succeeded") << first.body;
+    body["mode"] = "awex";
+    body["colocate"] = true;
+    ASSERT_EQ(call("POST", "/connect", body).status, 200);
     on_loop([&] { log.clear(); });
   }
   std::string begin(int version) {
