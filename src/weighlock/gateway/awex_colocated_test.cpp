@@ -52,6 +52,21 @@ class AwexColocatedPairTest : public AwexPairTest {
   }
 };
 
+TEST_F(AwexColocatedPairTest, a_group_that_can_not_be_built_leaves_nobody_ready_without_memory) {
+  connect_with_last_good();
+  turn(train[1], "release_memory", Turn::refuses);  // so the next update needs another group
+  EXPECT_EQ(ended(begin(2)).at("state").as_string(), "rolled_back");
+  turn(train[1], "release_memory", Turn::well);
+  turn(train[0], "init_colocate_weight_update", Turn::refuses);
+  const json::value update = ended(begin(3));
+  EXPECT_EQ(update.at("state").as_string(), "aborted");
+  EXPECT_NE(json::serialize(update).find("was not handed back"), std::string::npos) << json::serialize(update);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(worker_told(i).at("state").as_string(), "quarantined") << i;
+  turn(train[0], "init_colocate_weight_update", Turn::well);
+  EXPECT_EQ(ended(begin(4)).at("state").as_string(), "succeeded");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(worker_told(i).at("state").as_string(), "ready") << i;
+}
+
 TEST_F(AwexColocatedPairTest, what_was_cancelled_sends_no_step_more_whoever_answers_late) {
   connect_with_last_good();
   turn(train[1], "release_memory", Turn::stays_silent);
