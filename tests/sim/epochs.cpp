@@ -53,7 +53,12 @@ Result<ClaimedEpoch> Epochs::claim_now(std::size_t gateway, const protocol::Clai
       out.predecessor = std::prev(above)->second;
     for (const protocol::HeldWorker& held : out.predecessor ? out.predecessor->paused : effect.paused) {
       const auto same = [&](const protocol::HeldWorker& one) { return one.url == held.url; };
-      if (std::none_of(mine.paused.begin(), mine.paused.end(), same)) mine.paused.push_back(held);
+      const auto mine_of_it = std::find_if(mine.paused.begin(), mine.paused.end(), same);
+      if (mine_of_it == mine.paused.end()) {
+        mine.paused.push_back(held);
+      } else if (held.held) {
+        mine_of_it->held = true;  // as in the file, where who is paused comes first
+      }
     }
   } else if (top.number >= effect.epoch && top.owner != effect.owner) {
     out.superseded_by = top;
