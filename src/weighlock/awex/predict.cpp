@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "weighlock/awex/shared_names.hpp"
 #include "weighlock/awex/tiling.hpp"
 #include "weighlock/core/words.hpp"
 
@@ -129,6 +130,33 @@ Status all_used(const Order& order, std::size_t at) {
                nullptr};
 }
 
+std::span<const Shard> all_shards_of(const Metadata& side, const Tensor& tensor) {
+  const std::span<const Replica> replicas = replicas_of(side, tensor);
+  if (replicas.empty()) return {};
+  const std::uint32_t first = replicas.front().first_shard;
+  return {side.shards.data() + first, replicas.back().first_shard + replicas.back().shards - first};
+}
+
+// Nobody sends the alias, so each rank that has a part of it must get one as large of what it is tied to.
+Status prove_alias(const Repaired& repaired, const Tensor& alias, const std::vector<std::uint32_t>& places) {
+  for (const std::uint32_t place : places) {
+    const Tensor& sent = repaired.infer.tensors[place];
+    if (sent.name != tied_to(alias.name)) continue;
+    const std::span<const Shard> written = all_shards_of(repaired.infer, sent);
+    for (const Shard& shard : all_shards_of(repaired.infer, alias)) {
+      if (elements(shard.box.shape) == 0) continue;
+      const bool is_written = std::any_of(written.begin(), written.end(), [&](const Shard& other) {
+        return other.rank == shard.rank && other.box.shape == shard.box.shape;
+      });
+      if (!is_written)
+        return wrong(alias.name, fmt::format("for inference rank {} is missing, which has no part of '{}'", shard.rank,
+                                             printable(sent.name)));
+    }
+    return {};
+  }
+  return wrong(alias.name, "has no sender in the training list");
+}
+
 // Both lists have the same tensors, each with replicas, but for the aliases that nobody sends.
 Status comparable(const Repaired& repaired, const std::vector<std::uint32_t>& places) {
   const std::vector<Tensor>& train = repaired.train.tensors;
@@ -148,6 +176,7 @@ Status comparable(const Repaired& repaired, const std::vector<std::uint32_t>& pl
     const auto& alone = repaired.infer_only;
     if (std::find(alone.begin(), alone.end(), infer[i].name) == alone.end())
       return wrong(infer[i].name, "has no sender in the training list");
+    if (Status written = prove_alias(repaired, infer[i], places); !written) return written;
   }
   return {};
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,17 +17,27 @@ namespace {
 
 constexpr std::string_view kHead = "lm_head.weight", kEmbedding = "model.embed_tokens.weight";
 
-// The name of the tensor that may be one memory with this one; "" for most.
-std::string_view tied_to(std::string_view name) {
-  if (name == kHead) return kEmbedding;
-  return name == kEmbedding ? kHead : std::string_view();
-}
-
 std::string told(std::string_view name, const Row& row) {
   return fmt::format("'{}' ({} {})", printable(name), printable(row.dtype), text(row.shape));
 }
 
+// The first part of `alone` that can't be memory of `written`: its rank has none of that, or another part.
+std::optional<Held> part_of_its_own(std::span<const Held> alone, std::span<const Held> written) {
+  for (const Held& one : alone) {
+    if (elements(one.box.shape) == 0) continue;
+    const auto same = std::lower_bound(written.begin(), written.end(), one.rank,
+                                       [](const Held& held, std::uint32_t rank) { return held.rank < rank; });
+    if (same == written.end() || same->rank != one.rank || !(same->box == one.box)) return one;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::string_view tied_to(std::string_view name) {
+  if (name == kHead) return kEmbedding;
+  return name == kEmbedding ? kHead : std::string_view();
+}
 
 SharedNames share_names(const Names& names, const Table& train, const Table& infer, Problems& problems) {
   SharedNames out;
@@ -53,11 +65,20 @@ SharedNames share_names(const Names& names, const Table& train, const Table& inf
     out.infer_only.push_back(id);
     const Row& alone = infer.rows[id];
     const Row& written = infer.rows[tied->second];
-    if (alone.dtype == written.dtype && alone.shape == written.shape) continue;
+    if (alone.dtype != written.dtype || !(alone.shape == written.shape)) {
+      problems.add(fmt::format(
+          "tensor {} is on inference ranks alone and can't be tied to {}, so nothing would write it: have trainers "
+          "report it, or tie it in the engine",
+          told(names[id], alone), told(names[tied->second], written)));
+      continue;
+    }
+    const std::optional<Held> own = part_of_its_own(infer.of(alone), infer.of(written));
+    if (!own) continue;
     problems.add(fmt::format(
-        "tensor {} is on inference ranks alone and can't be tied to {}, so nothing would write it: have trainers "
-        "report it, or tie it in the engine",
-        told(names[id], alone), told(names[tied->second], written)));
+        "tensor '{}' is on inference ranks alone, and rank {} holds {} of it and not the same of '{}': so it is memory "
+        "of its own, as in an engine whose pipeline stages split a tied model, and nothing would write it: start the "
+        "engine without pipeline parallelism (pp_size 1), or have trainers report it",
+        printable(names[id]), own->rank, text(own->box), printable(names[tied->second])));
   }
   return out;
 }
