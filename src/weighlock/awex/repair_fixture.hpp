@@ -18,12 +18,13 @@ namespace weighlock::awex {
 using Workers = std::vector<std::vector<Told>>;
 
 inline Result<Repaired> repaired(const Workers& train, const Workers& infer, std::uint32_t engine_ranks,
-                                 std::uint32_t train_ranks = 0) {
+                                 std::uint32_t train_ranks = 0, bool colocated = false) {
   Result<std::vector<Report>> t = reports(Side::train, train), i = reports(Side::infer, infer);
   if (!t) return std::move(t).error();
   if (!i) return std::move(i).error();
   const auto count = [](std::size_t n) { return static_cast<std::uint32_t>(n); };
-  return repair(*t, *i, {train_ranks ? train_ranks : count(train.size()), engine_ranks, count(infer.size())});
+  return repair(*t, *i,
+                {train_ranks ? train_ranks : count(train.size()), engine_ranks, count(infer.size()), colocated});
 }
 
 // "" for what is right: proven, and no byte is sent twice.

@@ -287,6 +287,34 @@ TEST_F(AwexProofTest, a_plan_of_more_pairs_of_parts_than_the_limit_is_served_unp
   EXPECT_EQ(connect().status, 200);
 }
 
+// Three ranks on each side, whatever reported.
+class AwexReachTest : public AwexPairTest {
+ protected:
+  AwexReachTest() {
+    starts = false;
+    settings.awex_put_right = [](const auto&, const auto&, const auto& topology) -> Result<awex::Repaired> {
+      std::vector<std::vector<awex::Told>> rows;
+      for (int rank = 0; rank < 3; ++rank) rows.push_back({awex::fsdp_of("w", {6, 4}, rank, 3)});
+      const std::vector<std::vector<awex::Told>> whole(3, {awex::whole_of("w", {6, 4}, 0, 1)});
+      return awex::repair(*awex::reports(awex::Side::train, rows), *awex::reports(awex::Side::infer, whole),
+                          {3, 1, 3, topology.colocated});
+    };
+  }
+};
+
+TEST_F(AwexReachTest, a_colocated_pair_of_which_some_parts_would_never_be_sent_is_refused_and_nobody_is_brought_up) {
+  start();
+  json::object body = awex_body();
+  body["colocate"] = true;
+  const Reply reply = call("POST", "/connect", body);
+  EXPECT_EQ(reply.status, 400) << reply.body;
+  for (const char* word : {"tensor 'w'", "from train rank 2 to inference rank 1", "would never be sent"})
+    EXPECT_NE(reply.body.find(word), std::string::npos) << word << reply.body;
+  EXPECT_EQ(count(train[0], "init_colocate_weight_update"), 0);
+  EXPECT_EQ(call("GET", "/v1/pairs/actor").status, 404);
+  EXPECT_EQ(connect().status, 200);  // separated: they are all in one group
+}
+
 class AwexListsTest : public AwexPairTest {
  protected:
   AwexListsTest() { starts = false; }

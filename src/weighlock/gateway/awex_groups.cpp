@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "weighlock/awex/calls.hpp"
+#include "weighlock/awex/colocated.hpp"
 #include "weighlock/awex/predict.hpp"
 #include "weighlock/gateway/awex_members.hpp"
 #include "weighlock/runtime/log.hpp"
@@ -91,6 +92,8 @@ void AwexGroups::put_right(const BuildRef& build, AwexReported reported) {
         *reports = {};
         if (!repaired)
           *made = std::move(repaired).error();
+        else if (Status reached = awex::check_reach(*repaired); !reached)
+          *made = reached.error();
         else if (Status proven = prove_lists(*repaired, name, pairs_max); !proven)
           *made = proven.error();
         else

@@ -64,7 +64,7 @@ void AwexReports::take_parallelism(const std::shared_ptr<Gathering>& all, const 
     if (const Status shared = awex::check_devices(devices); !shared) return all->end(shared.error());
   }
   all->reported.topology = {all->train.world_size, all->infer.world_size,
-                            static_cast<std::uint32_t>(members.workers.size())};
+                            static_cast<std::uint32_t>(members.workers.size()), all->colocate};
   ask_for_metadata(all);
 }
 
