@@ -242,6 +242,22 @@ TEST_F(AwexDeviceTest, a_device_that_is_reported_twice_or_by_one_side_alone_is_4
   EXPECT_EQ(call("POST", "/connect", colocated()).status, 200);
 }
 
+TEST_F(AwexDeviceTest, engines_are_numbered_by_the_devices_that_they_share_with_trainers_not_as_they_are_listed) {
+  all_shared();
+  at(infer[0], "10.0.0.4", 1);
+  at(infer[1], "10.0.0.4", "0");
+  const Reply reply = call("POST", "/connect", colocated());
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const auto rank_of = [this](Member& member) {
+    const std::string told = body_of(member, "init_colocate_weight_update");
+    return find_int(parse_json(told, "body").value_or(nullptr), "transfer_rank").value_or(-1);
+  };
+  EXPECT_EQ(rank_of(infer[0]), 1);
+  EXPECT_EQ(rank_of(infer[1]), 0);
+  EXPECT_EQ(rank_of(train[0]), 2);
+  EXPECT_EQ(rank_of(train[1]), 3);
+}
+
 TEST_F(AwexDeviceTest, workers_that_do_not_report_devices_are_taken_as_they_are_listed) {
   at(train[0], "10.0.0.4", 0);
   const Reply reply = call("POST", "/connect", colocated());

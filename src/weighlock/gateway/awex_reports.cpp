@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -49,19 +50,23 @@ void AwexReports::gather(AwexMembers members, bool colocate, Done done) {
 void AwexReports::take_parallelism(const std::shared_ptr<Gathering>& all, const AwexCalls::Answers& answers) {
   const AwexMembers& members = all->members;
   const std::size_t first_worker = members.trainers.size();
-  std::vector<awex::DeviceOf> devices;
+  std::vector<awex::DeviceOf> trainers, engines;
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const std::size_t member = all->colocate || i == 0 ? i : first_worker;
     Result<awex::Parallelism> read = awex::read_parallelism(members.who(member), answers[i]);
     if (!read) return all->end(read.error());
-    devices.push_back({members.who(member), members.is_trainer(member), read->device});
+    (members.is_trainer(member) ? trainers : engines).push_back({members.who(member), read->device});
     if (member == 0)
       all->train = *std::move(read);
     else if (member == first_worker)
       all->infer = *std::move(read);
   }
+  all->reported.numbers.resize(members.workers.size());
+  std::iota(all->reported.numbers.begin(), all->reported.numbers.end(), 0);
   if (all->colocate) {
-    if (const Status shared = awex::check_devices(devices); !shared) return all->end(shared.error());
+    Result<std::vector<std::uint32_t>> numbers = awex::engine_numbers(trainers, engines, all->infer.world_size);
+    if (!numbers) return all->end(numbers.error());
+    all->reported.numbers = *std::move(numbers);
   }
   all->reported.topology = {all->train.world_size, all->infer.world_size,
                             static_cast<std::uint32_t>(members.workers.size()), all->colocate};
