@@ -95,6 +95,24 @@ TEST_F(AwexAddressTest, a_worker_on_ipv6_is_told_an_address_in_brackets) {
   EXPECT_EQ(store_of(infer[0]), fmt::format("http://127.0.0.1:{}", port));
 }
 
+TEST_F(AwexAddressTest, an_ipv4_address_in_the_notation_of_ipv6_is_told_to_workers_as_what_it_is) {
+  if (!has_ipv6()) GTEST_SKIP() << "no IPv6 here";
+  start_with("::ffff:0.0.0.0", "127.0.0.1");
+  const Reply reply = connect();
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(store_of(infer[1]), fmt::format("http://127.0.0.1:{}", port));
+}
+
+TEST_F(AwexAddressTest, a_loopback_address_in_the_notation_of_ipv6_is_no_worker_elsewheres) {
+  const std::string other = address_of_host(AF_INET);
+  if (other.empty() || !has_ipv6()) GTEST_SKIP() << "this host has one address, or no IPv6";
+  start_with("::ffff:127.0.0.1", other);
+  const Reply reply = connect();
+  EXPECT_EQ(reply.status, 400) << reply.body;
+  EXPECT_NE(reply.body.find(engines[1]->url()), std::string::npos) << reply.body;
+  EXPECT_EQ(count(train[0], "init_weights_update_group"), 0);
+}
+
 TEST_F(AwexAddressTest, a_worker_on_ipv6_of_a_gateway_on_ipv4_is_refused_with_the_remedy) {
   if (!has_ipv6()) GTEST_SKIP() << "no IPv6 here";
   start_with("0.0.0.0", "::1");
