@@ -9,6 +9,8 @@
 * Asio and Beast appear in no header but runtime/asio_loop.hpp.
 * tests/cases.md and docs/limits.md name only tests that exist; docs/limits.md has a row for each constant of core/limits.hpp,
   with its default as the header writes it and a test that reaches it.
+* docs/settings.md, docs/glossary.md and docs/metrics.md have a row for each name of a setting, a cause, a state and a series
+  (DOCUMENTED).
 * A file has at most 450 lines, unless its first ten lines say why ("long because ..."); a line has at most 130 characters,
   no tab (raw string literals may be longer), and no note of unfinished work. Each folder of src/weighlock has a README.md.
 """
@@ -40,6 +42,15 @@ PYTHON_CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 PYTHON_TEST = re.compile(r"^    def (test_\w+)\(", re.MULTILINE)
 NAMED_TEST = re.compile(r"`([A-Z]\w*\.[a-z]\w*)`")
 LIMIT = re.compile(r"inline constexpr [\w:]+ (k\w+)\s*=\s*([^;]+);")
+# Source, what holds the names there (all of it, then one name), and the document whose rows begin with them.
+DOCUMENTED = (
+    ("src/weighlock/gateway/settings.cpp", r"known\{([^}]*)\}", r'"(\w+)"', "docs/settings.md"),
+    ("src/weighlock/gateway/settings.cpp", r"known\.insert\(known\.end\(\), \{([^}]*)\}", r'"(\w+)"', "docs/settings.md"),
+    ("src/weighlock/gateway/settings.cpp", r"unknown_key\(\*object, inner, \{([^}]*)\}", r'"(\w+)"', "docs/settings.md"),
+    ("src/weighlock/protocol/types.hpp", r"enum class CauseCode \{(.*?)\};", r"(?m)^\s*(\w+),", "docs/glossary.md"),
+    ("src/weighlock/protocol/types.hpp", r"enum class Verdict \{(.*?)\};", r"(\w+)", "docs/glossary.md"),
+    ("src/weighlock/gateway/metrics.cpp", r"(.*)", r'head\(out, "(\w+)"', "docs/metrics.md"),
+)
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
 
@@ -168,10 +179,24 @@ def check_limits(root):
             yield f"docs/limits.md: {name} is not in core/limits.hpp"
 
 
+def check_documented(root):
+    for source, whole, one, document in DOCUMENTED:
+        if not (root / source).is_file():
+            continue
+        found = re.search(whole, (root / source).read_text(), re.DOTALL)
+        names = re.findall(one, found[1]) if found else []
+        if not names:
+            yield f"{source}: no names are found there for {document}: put DOCUMENTED of tools/tidy.py right"
+        text = (root / document).read_text() if (root / document).is_file() else ""
+        for name in names:
+            if f"\n| `{name}`" not in text:
+                yield f"{document}: no row for {name} of {source}"
+
+
 def check(root):
     modules = read_modules(root)
     findings = [*check_declarations(modules), *check_includes(root, modules), *check_readmes(root),
-                *check_named_tests(root), *check_limits(root)]
+                *check_named_tests(root), *check_limits(root), *check_documented(root)]
     for file in source_files(root):
         findings.extend(check_text(root, file))
     return findings

@@ -123,6 +123,16 @@ class Tidy(unittest.TestCase):
         self.write("docs/limits.md", row.format("16 * 1024", "`Pipe.holds`") + "| `kGone` | `1` | x | `Pipe.holds` |\n")
         self.assert_one("kGone is not in")
 
+    def test_a_name_without_a_row_in_its_document_is_found(self):
+        self.write("src/weighlock/protocol/types.hpp",
+                   "enum class CauseCode {\n  lost,  // no, none\n  torn,\n};\nenum class Verdict { whole };\n")
+        self.write("docs/glossary.md", "\n| `lost` | x |\n| `whole` | x |\nnot a row: `torn`\n")
+        self.assert_one("docs/glossary.md: no row for torn")
+        self.write("docs/glossary.md", "\n| `lost` | x |\n| `torn` | x |\n| `whole` | x |\n")
+        self.assertEqual(self.findings(), [])
+        self.write("src/weighlock/protocol/types.hpp", "enum class Verdict { whole };\n")
+        self.assert_one("put DOCUMENTED of tools/tidy.py right")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -24,7 +24,10 @@ std::string update_body(const std::string& state, const std::string& phase, cons
 
 const char* const kPair =
     R"({"name":"actor","mode":"disk","lineage":1,"committed":2,"state":"idle","rollback":"available",
-                              "workers":{"total":2,"ready":1,"quarantined":1},"settings":{}})";
+                              "workers":{"total":2,"ready":1,"quarantined":1},"settings":{},
+                              "transfer":{"colocate":true,"group":"g-7"},
+                              "last_update":{"version":3,"rollback":false,"state":"rejected","phase":null,
+                                "ended_at":"2026-01-01T00:00:09Z","error":"a save still runs on http://t:1"}})";
 const char* const kWorkers =
     R"({"items":[{"id":"g0:1","url":"http://g0:1","dialect":"sglang","state":"ready","version":2,"incarnation":"i","cause":null},
     {"id":"g1:1","url":"http://g1:1","dialect":"vllm","state":"quarantined","version":null,"incarnation":"i",
@@ -118,12 +121,15 @@ TEST_F(Commands, status_shows_every_worker_with_version_cause_and_remedy) {
   gateway_.script("GET /v1/pairs", 200, std::string(R"({"items":[)") + kPair + R"(],"next":null})");
   gateway_.script("GET /v1/pairs/actor/workers", 200, kWorkers);
   EXPECT_EQ(run({"status"}), 0);
-  EXPECT_EQ(out_.str(),
-            "pair actor: idle, committed v2, lineage 1, 1 of 2 workers ready, 1 quarantined, rollback available\n"
-            "WORKER       DIALECT  STATE        VERSION  SINCE                 CAUSE\n"
-            "http://g0:1  sglang   ready        v2       -\n"
-            "http://g1:1  vllm     quarantined  -        2026-01-01T00:00:00Z  needs_restart: wrong shape\n"
-            "http://g1:1: only a new process can serve again: restart the engine\n");
+  EXPECT_EQ(
+      out_.str(),
+      "pair actor: mode disk, idle, committed v2, lineage 1, 1 of 2 workers ready, 1 quarantined, rollback available\n"
+      "last update: v3 rejected at 2026-01-01T00:00:09Z: a save still runs on http://t:1\n"
+      "transfer: group g-7 stands, colocated\n"
+      "WORKER       DIALECT  STATE        VERSION  SINCE                 CAUSE\n"
+      "http://g0:1  sglang   ready        v2       -\n"
+      "http://g1:1  vllm     quarantined  -        2026-01-01T00:00:00Z  needs_restart: wrong shape\n"
+      "http://g1:1: only a new process can serve again: restart the engine\n");
   EXPECT_EQ(run({"status", "--json"}), 0);
   EXPECT_TRUE(out_.str().starts_with(R"({"items":[{"pair":{"name":"actor")")) << out_.str();
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "keeper.hpp"
+#include "version.hpp"
 #include "weighlock/core/error.hpp"
 #include "weighlock/core/limits.hpp"
 #include "weighlock/gateway/doorkeeper.hpp"
@@ -127,6 +128,8 @@ class Server {
     if (!made) return std::move(made).error();
     gateway_ = *std::move(made);
     if (Status done = gateway_->listen(); !done) return done;
+    log_info("{}, process {}, state in {}", cli::kVersionLine, ::getpid(),
+             settings_.state_dir.empty() ? "memory only" : settings_.state_dir);
     log_info("listening on {}:{}", options_.host, gateway_->port());
     if (!life_.address_told) tell_address(options_.host, gateway_->port());
     life_.up();

@@ -10,11 +10,14 @@ namespace weighlock::cli {
 namespace {
 
 std::string pair_text(const client::Pair& pair, const std::vector<client::Worker>& workers) {
-  std::string text = fmt::format("pair {}: {}, committed {}, lineage {}, {} of {} workers ready", pair.name, pair.state,
-                                 version_text(pair.committed), pair.lineage, pair.workers_ready, pair.workers_total);
+  std::string text =
+      fmt::format("pair {}: mode {}, {}, committed {}, lineage {}, {} of {} workers ready", pair.name, pair.mode,
+                  pair.state, version_text(pair.committed), pair.lineage, pair.workers_ready, pair.workers_total);
   if (pair.workers_quarantined > 0) text += fmt::format(", {} quarantined", pair.workers_quarantined);
   if (!pair.rollback.empty()) text += fmt::format(", rollback {}", pair.rollback);
   text += "\n";
+  if (!pair.last_update.empty()) text += fmt::format("last update: {}\n", one_line(pair.last_update));
+  if (!pair.transfer.empty()) text += fmt::format("transfer: {}\n", one_line(pair.transfer));
   if (!pair.ownership.empty()) text += fmt::format("ownership: {}\n", one_line(pair.ownership));
   for (const std::string& sentence : pair.not_promised)
     text += fmt::format("not promised with {}\n", one_line(sentence));

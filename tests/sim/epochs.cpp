@@ -63,7 +63,8 @@ Result<ClaimedEpoch> Epochs::claim_now(std::size_t gateway, const protocol::Clai
   files.by_number[mine.number] = mine;
   if (trace_.on()) {
     std::string list;
-    for (const protocol::HeldWorker& held : mine.paused) list += fmt::format(" {} '{}'", held.url, held.label);
+    for (const protocol::HeldWorker& one : mine.paused)
+      list += fmt::format(" {} '{}'{}", one.url, one.label, one.held ? "" : " (for its label)");
     trace_.line("{}: gateway {} lists{}", effect.pair, gateway, list);
   }
   if (files.owner != gateway) {

@@ -31,7 +31,8 @@ Gateway::Gateway(std::size_t index, const Around& around)
       clients_(scenario_, random_, network_, store_, scheduler_, trace_,
                [this](protocol::EventBody event) { post(std::move(event)); }),
       invariants_(Witness{scenario_, scheduler_, network_, store_, transfers_, clients_, trace_, coverage_,
-                          [this](const std::string& pair) { return epochs_.owner(pair).value_or(index_) == index_; }}),
+                          [this](const std::string& pair) { return epochs_.owner(pair).value_or(index_) == index_; },
+                          [this](const std::string& url) { let_go(url); }}),
       death_dice_(scenario_.seed ^ (0x9e3779b97f4a7c15ULL + index)),
       moment_dice_(scenario_.seed ^ (0xd6e8feb86659fd93ULL + index)),
       driver_(std::make_unique<protocol::Driver>(first_state(), scenario_.dialects, *this)) {

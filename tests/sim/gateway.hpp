@@ -102,6 +102,8 @@ class Gateway final : public protocol::Ports {
   void stand_still();
   void go_on();
   void when_awake(std::function<void()> work);
+  // Its operator has it, and the pause that it may have: to the other gateway it is a stranger's.
+  void let_go(const std::string& url);
   void check_rivalry(const protocol::Call& call) const;
   void check_knows() const;
   void check_commits(const std::vector<protocol::Record>& group) const;

@@ -57,6 +57,7 @@ void Invariants::pair_taken(const std::string& pair) {
     if (was_of_it) book.paused_by_us = false;  // let go of, and anybody's since
     if (book.pair != pair) continue;
     book.loaded_by_us = book.paused_by_us = book.excused = false;
+    book.was_told = book.misled = false;
     book.baseline = truth(url).content;
   }
   for (const auto& [path, directory] : w_.store.directories()) {

@@ -40,7 +40,8 @@ struct Witness {
   const Clients& clients;
   const Trace& trace;
   Coverage& coverage;
-  std::function<bool(const std::string& pair)> owns;  // no other gateway has taken the pair
+  std::function<bool(const std::string& pair)> owns;   // no other gateway has taken the pair
+  std::function<void(const std::string& url)> let_go;  // its operator took it over, with its pause
 };
 
 class Invariants {
@@ -95,6 +96,8 @@ class Invariants {
     bool loaded_by_us = false;              // since then
     bool paused_by_us = false;
     bool let_go = false;            // abandoned, and released by its operator: theirs from then on
+    bool was_told = false;          // some answer showed its present label since its pair is ours
+    bool misled = false;            // none did, and one showed the label before it
     bool excused = false;           // records about it were lost, and it was not loaded since
     bool adapters_excused = false;  // likewise, and no load of a model tells which adapters it serves
   };
@@ -126,11 +129,12 @@ class Invariants {
   void check_window(const protocol::Call& call, const protocol::Update& update) const;
   void check_pause_policy(const protocol::Call& call) const;
   void check_watch(const protocol::Call& call) const;
-  void check_resume(const protocol::Call& call, const Book& book);
+  void check_resume(const protocol::Call& call, Book& book);
   void check_owner(const protocol::Call& call);
   void on_cancel(protocol::CallId call);
   void on_call_ended(const protocol::CallEnded& event);
   void resolve_by_reading(Book& book, const std::string& worker, const OpenCall& call, const Outcome& outcome);
+  void note_told_label(Book& book, const std::string& worker, const Outcome& outcome) const;
   void check_save(const protocol::TriggerSave& save);
   void on_save_ended(const protocol::SaveEnded& event);
   void check_seal(const protocol::Seal& seal);

@@ -213,7 +213,7 @@ void Invariants::check_pause_policy(const protocol::Call& call) const {
   }
 }
 
-void Invariants::check_resume(const protocol::Call& call, const Book& book) {
+void Invariants::check_resume(const protocol::Call& call, Book& book) {
   const auto it = state().workers.find(call.worker);
   if (it == state().workers.end()) throw Violation{8, "a worker that isn't registered is resumed: " + call.worker};
   const protocol::Worker& worker = it->second;
@@ -222,6 +222,11 @@ void Invariants::check_resume(const protocol::Call& call, const Book& book) {
   }
   if (!comparable(worker)) return;
   const EngineTruth& real = truth(call.worker);
+  // Torn by a former owner, under the label "loading:", and each answer that this one had showed the label before it.
+  if ((real.torn || real.poisoned) && book.misled && !book.loaded_by_us) {
+    book.excused = true;
+    return;
+  }
   if (real.torn || real.poisoned) throw Violation{8, fmt::format("{} is torn in truth and resumed", call.worker)};
   if (w_.network.load_pending(call.worker, gateway_of(call.call)))
     throw Violation{8, fmt::format("{} is resumed with a load in its queue", call.worker)};
@@ -270,6 +275,16 @@ void Invariants::resolve_by_reading(Book& book, const std::string& worker, const
   });
 }
 
+void Invariants::note_told_label(Book& book, const std::string& worker, const Outcome& outcome) const {
+  const EngineTruth& real = truth(worker);
+  if (!outcome.reading || !real.alive) return;
+  const StateReading& reading = *outcome.reading;
+  if (!reading.incarnation.empty() && reading.incarnation != real.incarnation) return;
+  const bool is_old = reading.label != real.label && reading.label == real.old_label;
+  book.was_told = book.was_told || reading.label == real.label;
+  book.misled = !book.was_told && (book.misled || is_old);
+}
+
 void Invariants::on_call_ended(const protocol::CallEnded& event) {
   note_part_ended(event.call, event.outcome.ok());
   const auto it = call_worker_.find(event.call);
@@ -295,6 +310,7 @@ void Invariants::on_call_ended(const protocol::CallEnded& event) {
   const bool did_nothing = event.outcome.kind == OutcomeKind::not_sent || event.outcome.kind == OutcomeKind::untouched;
   if (did_nothing && open.operation.kind == OperationKind::load && open.was_excused) book.excused = true;
   resolve_by_reading(book, it->second, open, event.outcome);
+  note_told_label(book, it->second, event.outcome);
   if (event.outcome.kind != OutcomeKind::unknown || !changes_engine(open.operation.kind)) return;
   open.connected = false;
   book.unresolved.push_back(std::move(open));
@@ -374,6 +390,7 @@ void Invariants::on_durable(const std::vector<Record>& group) {
         const bool released = change != nullptr && change->is_string() && change->get_string() == "release";
         if (!released || (worker != state().workers.end() && !worker->second.pair.empty())) break;
         books_[record.worker].let_go = true;
+        w_.let_go(record.worker);
         books_[record.worker].paused_by_us = false;
         books_[record.worker].unresolved.clear();
         books_[record.worker].in_flight.clear();  // given up, and nothing was sent to it since

@@ -84,6 +84,10 @@ void Gateway::check_commits(const std::vector<protocol::Record>& group) const {
   }
 }
 
+void Gateway::let_go(const std::string& url) {
+  if (scenario_.has_rivals()) network_.find(url)->pause_is_forgotten();
+}
+
 // It finds out in time, and says so.
 void Gateway::check_knows() const {
   if (!scenario_.has_rivals() || stands_still_ || dying_ || invariants_.stopped()) return;

@@ -36,6 +36,24 @@ WorkerOutcome read_outcome(const json::value& value) {
   return outcome;
 }
 
+std::string transfer_text(const json::value* transfer) {
+  if (!transfer || !transfer->is_object()) return "";
+  const std::string group = text_or_empty(*transfer, "group");
+  return fmt::format("{}{}",
+                     group.empty() ? "no group stands; the next update builds one" : "group " + group + " stands",
+                     find_bool(*transfer, "colocate").value_or(false) ? ", colocated" : "");
+}
+
+std::string last_update_text(const json::value* update) {
+  if (!update || !update->is_object()) return "";
+  std::string text = fmt::format("v{} {}", find_int(*update, "version").value_or(0), text_or_empty(*update, "state"));
+  if (find_bool(*update, "rollback").value_or(false)) text += " (a rollback)";
+  if (const std::string phase = text_or_empty(*update, "phase"); !phase.empty()) text += ", " + phase;
+  if (const std::string at = text_or_empty(*update, "ended_at"); !at.empty()) text += " at " + at;
+  if (const std::string error = text_or_empty(*update, "error"); !error.empty()) text += ": " + error;
+  return text;
+}
+
 std::string ownership_text(const json::value* value) {
   if (!value || !value->is_object()) return "";
   std::string text;
@@ -156,6 +174,8 @@ Result<Pair> read_pair(const json::value& value) {
       if (text.is_string()) pair.not_promised.emplace_back(std::string_view(text.get_string()));
     }
   }
+  pair.transfer = transfer_text(find(value, "transfer"));
+  pair.last_update = last_update_text(find(value, "last_update"));
   if (const json::value* workers = find(value, "workers")) {
     pair.workers_total = find_int(*workers, "total").value_or(0);
     pair.workers_ready = find_int(*workers, "ready").value_or(0);

@@ -69,6 +69,8 @@ struct Pair {
   std::string rollback;
   std::string ownership;                  // in words; "" where the gateway tells nothing
   std::vector<std::string> not_promised;  // what the pair's policy takes away, one sentence each
+  std::string transfer;                   // of a pair in AWEX mode: whether its group stands, in words
+  std::string last_update;                // the one that runs or ended last, and why it failed, in words
   std::int64_t workers_total = 0;
   std::int64_t workers_ready = 0;
   std::int64_t workers_quarantined = 0;

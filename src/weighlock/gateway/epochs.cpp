@@ -22,7 +22,8 @@ protocol::Epoch epoch_of(const EpochRecord& record) {
   out.host = record.host;
   out.written_at = record.written_at;
   out.remark = record.remark;
-  for (const EpochWorker& worker : record.paused) out.paused.push_back({worker.url, worker.incarnation, worker.label});
+  for (const EpochWorker& worker : record.paused)
+    out.paused.push_back({worker.url, worker.incarnation, worker.label, worker.held});
   return out;
 }
 
@@ -49,7 +50,7 @@ Result<protocol::ClaimedEpoch> Epochs::claim(const protocol::ClaimEpoch& claim) 
   mine.started = started_;
   mine.written_at = rfc3339(unix_now_ms());
   for (const protocol::HeldWorker& worker : claim.paused)
-    mine.paused.push_back({worker.url, worker.incarnation, worker.label});
+    mine.paused.push_back({worker.url, worker.incarnation, worker.label, worker.held});
   Result<EpochClaim> done = claim.epoch == 0 ? epochs_.claim(claim.save_path, claim.pair, std::move(mine))
                                              : epochs_.rewrite(claim.save_path, claim.pair, mine);
   if (!done) return std::move(done).error();

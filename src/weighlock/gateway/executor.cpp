@@ -8,6 +8,7 @@
 #include "weighlock/core/url.hpp"
 #include "weighlock/engines/dialect.hpp"
 #include "weighlock/gateway/fence.hpp"
+#include "weighlock/gateway/told.hpp"
 #include "weighlock/gateway/wall_clock.hpp"
 #include "weighlock/runtime/log.hpp"
 #include "weighlock/trainers/save.hpp"
@@ -46,22 +47,6 @@ SaveOutcomeKind kind_of(SaveKind kind) {
   return SaveOutcomeKind::unknown;
 }
 
-// What others do to engines behind our back, and what becomes of workers between updates: for people, not only for the
-// journal.
-void log_worker(const Record& record) {
-  if (record.kind != RecordKind::worker_state) return;
-  const std::string state(find_string(record.body, "state").value_or(""));
-  if (state == kContinuedByOther || state == kPausedByOther)
-    return log_warn("pair={} worker {}: {}", record.pair, record.worker,
-                    find_string(record.body, "message").value_or(""));
-  const bool is_told = state == name(WorkerState::joining) || state == name(WorkerState::foreign) ||
-                       state == name(WorkerState::draining);
-  const json::value* cause = record.body.if_contains("cause");
-  if (is_told && record.update.empty())
-    log_warn("pair={} worker {} is {}: {}", record.pair, record.worker, state,
-             cause ? find_string(*cause, "message").value_or("") : "");
-}
-
 }  // namespace
 
 Executor::Executor(Parts parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {
@@ -85,7 +70,7 @@ void Executor::post(EventBody body) {
 }
 
 void Executor::append(std::vector<Record> group, std::function<void()> durable) {
-  for (const Record& record : group) log_worker(record);
+  for (const Record& record : group) tell(record);
   auto shared = std::make_shared<std::vector<Record>>(std::move(group));
   auto outcome = std::make_shared<Status>();
   const std::int64_t wall_ms = unix_now_ms();

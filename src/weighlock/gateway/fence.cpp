@@ -35,8 +35,11 @@ void run_program(const std::string& program, const protocol::Fence& fence) {
   }
   if (handle >= 0) close(handle);
   int status = 0;
-  if (waitpid(child, &status, 0) == child && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
-    log_error("fence: '{}' for worker {} failed with status {}", program, fence.worker, status);
+  if (waitpid(child, &status, 0) != child) return;
+  if (WIFSIGNALED(status))
+    log_error("fence: '{}' for worker {} was ended by signal {}", program, fence.worker, WTERMSIG(status));
+  else if (WEXITSTATUS(status) != 0)
+    log_error("fence: '{}' for worker {} failed with exit code {}", program, fence.worker, WEXITSTATUS(status));
 }
 
 }  // namespace

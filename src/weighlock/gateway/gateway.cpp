@@ -13,6 +13,7 @@
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/executor.hpp"
 #include "weighlock/gateway/state_at_start.hpp"
+#include "weighlock/gateway/told.hpp"
 #include "weighlock/io/file_system.hpp"
 #include "weighlock/journal/memory_journal.hpp"
 #include "weighlock/journal/sqlite_journal.hpp"
@@ -98,6 +99,7 @@ struct Gateway::Implementation {
   protocol::Driver driver;
   ApiContext api;
   Router router;
+  Refusals refusals;
   HttpServer server;
   std::function<void(bool)> stopped;
 };
@@ -161,6 +163,10 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
           ApiSettings{settings.admin_api_key, default_policy(settings), settings.reply_by,
                       settings.compat_error_status}},
       server(loop, [this](HttpRequest request, Responder responder) {
+        if (request.method != "GET" && request.method != "HEAD")
+          responder.on_answer([this, asked = request.method + " " + request.target](const HttpResponse& answer) {
+            refusals.tell(asked, answer, loop.now());
+          });
         router.handle(std::move(request), std::move(responder));
       }) {
   executor.attach(driver);

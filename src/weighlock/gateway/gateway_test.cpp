@@ -60,6 +60,9 @@ TEST_F(GatewayTest, a_failed_save_is_an_error_that_names_the_rank_and_touches_no
   EXPECT_NE(text.find(trainers[1]->url()), std::string::npos) << text;
   EXPECT_NE(text.find("committed: false"), std::string::npos) << text;
   for (const auto& engine : engines) EXPECT_EQ(engine->loads, 0);
+  const json::value last = call("GET", "/v1/pairs/actor").json().at("last_update");
+  EXPECT_EQ(last.at("version").as_int64(), 1);
+  EXPECT_EQ(last.at("error").as_string(), text) << "whoever looks at the pair later sees it too";
 }
 
 TEST_F(GatewayTest, one_engine_that_refuses_the_load_leaves_the_update_degraded_and_is_named) {
@@ -182,6 +185,9 @@ TEST_F(NativeTest, a_pair_is_made_shown_changed_and_removed) {
   EXPECT_EQ(shown.at("name").as_string(), "actor");
   EXPECT_EQ(shown.at("lineage").as_int64(), 1);
   EXPECT_TRUE(shown.at("committed").is_null());
+  EXPECT_TRUE(shown.at("last_update").is_null());
+  EXPECT_TRUE(shown.at("transfer").is_null());
+  EXPECT_EQ(shown.at("trainers").as_array().size(), trainers.size());
   EXPECT_EQ(shown.at("workers").at("total").as_int64(), 3);
   EXPECT_EQ(call("GET", "/v1/pairs").json().at("items").as_array().size(), 1u);
   EXPECT_EQ(call("DELETE", "/v1/pairs/actor").status, 200);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "weighlock/gateway/api/answer.hpp"
 #include "weighlock/gateway/ended_text.hpp"
 #include "weighlock/gateway/promises.hpp"
 #include "weighlock/gateway/settings.hpp"
@@ -220,6 +221,35 @@ json::object versions_view(const ViewContext& context, const Pair& pair) {
   return out;
 }
 
+namespace {
+
+// The one that runs, else the one that ended last: what somebody who looks at a pair wants to know first.
+json::value last_update_view(const ViewContext& context, const Pair& pair) {
+  const UpdateId id = !pair.active.empty() ? pair.active : pair.history.empty() ? "" : pair.history.back();
+  const auto found = context.state.updates.find(id);
+  if (found == context.state.updates.end()) return nullptr;
+  const Update& update = found->second;
+  const bool ended = is_terminal(update.state);
+  json::object out;
+  out["id"] = update.id;
+  out["version"] = update.version.version;
+  out["rollback"] = update.rollback;
+  out["state"] = ended ? name(update.state) : std::string_view("running");
+  out["phase"] = ended ? json::value(nullptr) : json::value(name(update.state));
+  out["ended_at"] = update.ended_at ? json::value(context.clock.text(*update.ended_at)) : json::value(nullptr);
+  out["error"] = ended && update.state != UpdateState::succeeded ? json::value(ended_text(context.state, update))
+                                                                 : json::value(nullptr);
+  return out;
+}
+
+json::value transfer_view(const Pair& pair) {
+  if (!pair.spec.awex) return nullptr;
+  return {{"colocate", pair.spec.awex->colocate},
+          {"group", pair.group ? json::value(pair.group->name) : json::value(nullptr)}};
+}
+
+}  // namespace
+
 json::object pair_view(const ViewContext& context, const Pair& pair) {
   std::int64_t ready = 0;
   std::int64_t quarantined = 0;
@@ -249,6 +279,9 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
   out["rollback_reason"] = pair.last_good ? json::value(nullptr) : json::value(pair.rollback_reason);
   out["ownership"] = ownership_view(context.state, pair);
   out["workers"] = {{"total", pair.spec.workers.size()}, {"ready", ready}, {"quarantined", quarantined}};
+  out["trainers"] = text_list(pair.spec.trainer_urls);
+  out["transfer"] = transfer_view(pair);
+  out["last_update"] = last_update_view(context, pair);
   out["settings"] = settings_view(pair.spec.policy);
   out["not_promised"] = not_promised(pair.spec.policy);
   return out;

@@ -49,6 +49,19 @@ TEST_F(HttpClientTest, request_and_answer_arrive_whole) {
   EXPECT_EQ("127.0.0.1:" + std::to_string(port), header(seen.headers, "host"));
 }
 
+TEST_F(HttpClientTest, without_a_target_a_url_is_called_as_it_is_given) {
+  HttpRequest seen;
+  Url peer = url_of(serve([&](HttpRequest request, const Responder& responder) {
+    seen = std::move(request);
+    responder.respond({});
+  }));
+  for (const auto& [path, target] : {std::pair("/fence", "/fence"), std::pair("", "/")}) {
+    peer.path = path;
+    response_of(call(peer, {"POST", "", {}, ""}));
+    EXPECT_EQ(target, seen.target);
+  }
+}
+
 TEST_F(HttpClientTest, bodyless_post_says_length_zero) {
   HttpRequest seen;
   const int port = serve([&](HttpRequest request, const Responder& responder) {

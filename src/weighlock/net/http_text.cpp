@@ -113,7 +113,8 @@ std::string escaped_target(std::string_view target) {
 
 std::string request_text(const Url& peer, const HttpRequest& request) {
   const bool default_port = peer.port == (peer.scheme == "https" ? 443 : 80);
-  const std::string target = escaped_target(peer.path + (request.target.empty() ? "/" : request.target));
+  const std::string path = peer.path + request.target;  // without a target the URL is called as it is given
+  const std::string target = escaped_target(path.empty() ? "/" : path);
   std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: ", request.method, target);
   out += peer.host.find(':') == std::string::npos ? peer.host : "[" + peer.host + "]";
   if (!default_port) out += fmt::format(":{}", peer.port);

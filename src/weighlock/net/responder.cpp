@@ -85,6 +85,10 @@ void Responder::on_closed(std::function<void()> on_closed) const {
   });
 }
 
+void Responder::on_answer(std::function<void(const HttpResponse&)> on_answer) const {
+  exchange_->state->on_answer = std::move(on_answer);
+}
+
 void Responder::reset() const {
   if (!exchange_->claim()) return;
   exchange_->state->ended = true;

@@ -44,6 +44,9 @@ class Responder {
   bool closed() const;
   // Runs `on_closed` on the loop when the peer hangs up before or during the answer.
   void on_closed(std::function<void()> on_closed) const;
+  // Loop thread only, before there is an answer: looks at it, on the loop, when it is handed over whole. Streams,
+  // bodies that are shared and faults don't come here, nor what has nobody to go to.
+  void on_answer(std::function<void(const HttpResponse&)> on_answer) const;
 
   // For the programs that play faulty peers (tinyengine, tests).
   void reset() const;                 // closes by RST without an answer
@@ -82,8 +85,8 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // A socket for Settings::socket that nobody can connect to yet; the caller's to close. A port in use is tried for again
-  // until `patience` is over: a process that was killed holds it until its last thread is gone. Blocks.
+  // A socket for Settings::socket that nobody can connect to yet; the caller's to close. A port in use is tried for
+  // again until `patience` is over: a process that was killed holds it until its last thread is gone. Blocks.
   static Result<int> bind(const std::string& host, int port, Milliseconds patience = Milliseconds{0});
   // Binds, unless a socket is lent, and accepts. `port()` is the real one afterwards.
   Status listen(const Settings& settings);

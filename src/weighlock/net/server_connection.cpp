@@ -299,6 +299,7 @@ void ServerConnection::finish_answer(bool keep_alive) {
 
 void ServerConnection::respond(const ExchangePointer& exchange, const HttpResponse& response) {
   if (!current(exchange)) return;
+  if (exchange->on_answer) exchange->on_answer(response);
   const AnswerFraming how = framing(response);
   finish_answer(how.keep_alive);
   send(answer_text(response, how));

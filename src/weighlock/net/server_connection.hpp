@@ -46,6 +46,7 @@ struct ExchangeState {
   // The rest is the loop thread's.
   bool delivered = false;  // the answer is on its way, nobody waits for a hang-up any more
   std::vector<std::function<void()>> on_closed;
+  std::function<void(const HttpResponse&)> on_answer;
 };
 using ExchangePointer = std::shared_ptr<ExchangeState>;
 

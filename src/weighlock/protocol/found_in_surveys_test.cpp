@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "weighlock/protocol/fixture_test.hpp"
+#include "weighlock/protocol/worker_calls.hpp"
 
 namespace weighlock::protocol {
 namespace {
@@ -120,6 +121,39 @@ TEST_F(FoundInSurveysTest, model_of_a_process_that_started_while_another_was_ins
   EXPECT_FALSE(pair().previous_good);
   const std::vector<std::string> names = record_names();
   EXPECT_EQ(std::count(names.begin(), names.end(), "last_good"), 0);
+}
+
+// The process that was read had ended before the label was sent, so its connection ended in one that nobody had read.
+TEST_F(FoundInSurveysTest, what_was_sent_to_a_process_that_nobody_had_read_is_not_forgotten_when_it_is_read) {
+  for (const K kind : {K::set_label, K::flush, K::resume, K::pause}) {
+    SCOPED_TRACE(std::string(weighlock::name(kind)));
+    Worker one;
+    one.labels = {"1"};
+    EarlierCall call;
+    call.call = 7;
+    call.kind = kind;
+    note_sent(one, call, "loading:x", kind == K::set_label);
+    note_ended(one, call, failed(OutcomeKind::unknown, "connection reset"), kind == K::set_label);
+    note_new_process(one);
+    EXPECT_EQ(one.earlier.size(), 1u);
+  }
+}
+
+// Nothing but a new process ends the doubt about a drain, so the first one must.
+TEST_F(FoundInSurveysTest, load_that_its_label_announced_and_a_drain_end_with_the_process_that_was_read) {
+  for (const K kind : {K::load, K::pause}) {
+    SCOPED_TRACE(std::string(weighlock::name(kind)));
+    Worker one;
+    one.labels = {"1", "loading:x"};
+    EarlierCall call;
+    call.call = 7;
+    call.kind = kind;
+    call.pause_mode = PauseMode::wait;
+    note_sent(one, call, "", false);
+    note_ended(one, call, failed(OutcomeKind::unknown, "connection reset"), false);
+    note_new_process(one);
+    EXPECT_TRUE(one.earlier.empty());
+  }
 }
 
 }  // namespace

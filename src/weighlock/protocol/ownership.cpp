@@ -291,10 +291,11 @@ bool is_listed(Context& context, const Worker& worker) {
     if (!own.claim) ask_claim(context, worker.pair, *pair, held_workers(context, worker.pair, nullptr));
     return own.refusals >= kRefusalsMax;
   }
-  if (worker.paused_by_other || pair->spec.policy.pause == PauseOwner::caller) return true;  // nobody is to be paused
+  // Whom nobody here is to pause is listed for its label alone.
+  const bool pauses = !worker.paused_by_other && pair->spec.policy.pause != PauseOwner::caller;
   const auto lists = [&](const List& list) {
-    return std::any_of(list.begin(), list.end(), [&](const HeldWorker& held) {
-      return held.url == worker.url && held.incarnation == worker.incarnation;
+    return std::any_of(list.begin(), list.end(), [&](const HeldWorker& one) {
+      return one.url == worker.url && one.incarnation == worker.incarnation && (one.held || !pauses);
     });
   };
   // While a list is on its way either of the two may stand there.

@@ -3,7 +3,8 @@
 //
 // The rules that hold here:
 //   * A pair takes its epoch at its first update, or when a connect finds another's.
-//   * Before any pause the file lists whom we may hold paused, and after it was written nobody was above us.
+//   * Before any pause the file lists whom we may hold paused, and before any load whom it may tear, and after it was
+//     written nobody was above us.
 //   * An event from which a call to an engine may follow is looked at only if a look that began within
 //     limits::kEpochStale found nobody above us; else it waits for one (`park`). So a process that was stopped sends
 //     nothing to engines that were another's meanwhile, whenever that was. What waits for a look whose answer comes
@@ -44,8 +45,8 @@ void epoch_at_phase(Context& context, const Update& update);
 void list_before_pause(Context& context, const Update& update);
 // True: the pauses (LoRA: the loads) must wait; who waits is called again.
 bool waits_for_epoch(Context& context, Update& update);
-// Between updates: whether the file lists the worker, so that it may be paused; if not it is written, and by the next
-// look at the worker it stands there.
+// Between updates: whether the file lists the worker, so that it may be paused and loaded; if not it is written, and by
+// the next look at the worker it stands there.
 bool is_listed(Context& context, const Worker& worker);
 // Likewise, and of a pair without an epoch: false until it has one too, or has seen that none can be kept.
 bool may_be_held(Context& context, const Worker& worker);

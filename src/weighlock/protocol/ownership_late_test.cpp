@@ -251,7 +251,26 @@ TEST_F(LateTest, worker_that_is_loaded_under_the_label_that_it_has_is_listed_wit
   EXPECT_EQ(epochs->highest().paused[0], (HeldWorker{url(0), "start-1", ""}));
 }
 
-TEST_F(LateTest, pair_whose_caller_pauses_lists_nobody) {
+TEST_F(LateTest, worker_that_another_holds_paused_is_brought_back_only_when_the_file_lists_it) {
+  reconciles = true;
+  serve_v1();
+  epochs->claims_silent = true;
+  restart(0);
+  engine(0).paused = true;
+  const int loads = count(0, K::load);
+  advance(30s);
+  EXPECT_EQ(count(0, K::load), loads);
+  ASSERT_TRUE(own().claim);
+  EXPECT_EQ(own().writing, (std::vector<HeldWorker>{{url(0), engine(0).incarnation, "", false}}));
+  epochs->claims_silent = false;
+  post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{1, std::nullopt, std::nullopt}});
+  advance(30s);
+  EXPECT_EQ(count(0, K::load), loads + 1);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  EXPECT_TRUE(engine(0).paused);
+}
+
+TEST_F(LateTest, pair_whose_caller_pauses_lists_nobody_as_held) {
   connect(2);
   ConnectPair again;
   again.token = 9;
@@ -259,9 +278,12 @@ TEST_F(LateTest, pair_whose_caller_pauses_lists_nobody) {
   again.spec.policy.pause = PauseOwner::caller;
   post(again);
   request(1, again.spec.policy);
+  EXPECT_TRUE(epochs->highest().paused.empty());
   change(WorkerChange::quarantine, 0);
   advance(1min);
-  EXPECT_TRUE(epochs->highest().paused.empty());
+  for (const std::vector<HeldWorker>& list : epochs->written) {
+    for (const HeldWorker& one : list) EXPECT_FALSE(one.held) << one.url;
+  }
 }
 
 // --- a start
@@ -379,7 +401,8 @@ TEST_F(LateTest, pause_of_a_worker_that_its_trainer_had_paused_and_continued_is_
   engine(0).paused = true;
   silence(0, K::load);
   request(2);
-  ASSERT_EQ(epochs->highest().paused.size(), 1u);
+  ASSERT_EQ(epochs->highest().paused.size(), 2u);
+  ASSERT_FALSE(epochs->highest().paused[0].held);
   engine(0).paused = false;  // its trainer continues it
   engine(0).loaded = "/shared/v2.a2";
   engine(0).label = "2";
@@ -390,6 +413,7 @@ TEST_F(LateTest, pause_of_a_worker_that_its_trainer_had_paused_and_continued_is_
   advance(1s);
   ASSERT_FALSE(epochs->highest().paused.empty());
   EXPECT_EQ(epochs->highest().paused[0].url, url(0));
+  EXPECT_TRUE(epochs->highest().paused[0].held);
 }
 
 TEST_F(LateTest, worker_that_was_seen_before_its_barrier_is_still_taken_over_after_a_start) {

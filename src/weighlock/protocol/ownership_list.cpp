@@ -1,6 +1,6 @@
-// Whom an epoch's file lists: who is paused by this gateway or about to be, and under which label each is whole.
+// Whom an epoch's file lists: who is paused by this gateway or about to be, who is in its hands while somebody else
+// holds it paused, and under which label each is whole.
 #include <algorithm>
-#include <tuple>
 
 #include "weighlock/protocol/ownership.hpp"
 
@@ -24,6 +24,27 @@ bool is_kept_out(const Update* active, const Worker& worker) {
   const auto target = active ? active->targets.find(worker.url) : decltype(active->targets.end())();
   const bool found_paused = active && target != active->targets.end() && target->second.was_paused;
   return !worker.paused_by_other && !found_paused;
+}
+
+// A load of this gateway may have torn it, or is about to. `active`: the pair's. `update`: one that is about to load.
+bool may_be_torn(const Update* active, const Update* update, const Worker& worker) {
+  switch (worker.state) {
+    case WorkerState::draining:
+    case WorkerState::foreign:
+    case WorkerState::gone:
+    case WorkerState::abandoned:
+      return false;
+    case WorkerState::ready:
+      break;
+    default:
+      return true;
+  }
+  if (update && update->state < UpdateState::pausing) return true;
+  const Update* has = update ? update : active;
+  if (!has) return false;
+  const auto target = has->targets.find(worker.url);
+  if (target == has->targets.end() || !target->second.included) return false;
+  return update || (has->members_fixed && target->second.step != Step::done);
 }
 
 // HeldWorker::label. `active`: the pair's. A heal goes back to a label that the worker had before, so a worker that is
@@ -62,22 +83,29 @@ std::vector<HeldWorker> held_workers(Context& context, const std::string& pair, 
   const bool pauses = owned.spec.policy.pause != PauseOwner::caller;
   for (const auto& [url, worker] : context.state().workers) {
     if (worker.pair != pair) continue;
-    if (worker.taken_over && worker.taken_over->held) {
-      out.push_back({url, worker.taken_over->incarnation, worker.taken_over->label});
-    } else if (worker.paused_by_us || (pauses && is_kept_out(active, worker)) ||
-               (update && may_be_paused(*update, worker))) {
-      out.push_back({url, worker.incarnation, whole_label(active, worker)});
+    if (worker.taken_over && worker.taken_over->listed) {
+      out.push_back({url, worker.taken_over->incarnation, worker.taken_over->label, worker.taken_over->held});
+      continue;
     }
+    const bool held =
+        worker.paused_by_us || (pauses && is_kept_out(active, worker)) || (update && may_be_paused(*update, worker));
+    if (held || may_be_torn(active, update, worker))
+      out.push_back({url, worker.incarnation, whole_label(active, worker), held});
   }
   std::sort(out.begin(), out.end(), [](const HeldWorker& a, const HeldWorker& b) { return a.url < b.url; });
   return out;
 }
 
+// Who is listed as held is listed; who is listed only for its label isn't listed as held.
 bool covers(const std::vector<HeldWorker>& written, const std::vector<HeldWorker>& wanted) {
-  return std::includes(written.begin(), written.end(), wanted.begin(), wanted.end(),
-                       [](const HeldWorker& a, const HeldWorker& b) {
-                         return std::tie(a.url, a.incarnation, a.label) < std::tie(b.url, b.incarnation, b.label);
-                       });
+  auto there = written.begin();
+  for (const HeldWorker& one : wanted) {
+    while (there != written.end() && there->url < one.url) ++there;
+    if (there == written.end() || there->url != one.url) return false;
+    if (there->incarnation != one.incarnation || there->label != one.label) return false;
+    if (one.held && !there->held) return false;
+  }
+  return true;
 }
 
 }  // namespace weighlock::protocol

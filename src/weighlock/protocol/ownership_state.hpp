@@ -15,17 +15,18 @@ namespace weighlock::protocol {
 
 // A worker's predecessor in the registry was another gateway's: what it had sent may still run, and its pause is ours.
 struct TakenOver {
-  bool held = false;        // the file lists it as paused
+  bool listed = false;      // the file lists it
+  bool held = false;        // ... as paused by our predecessor
   std::string incarnation;  // of the process that was to be paused; "" = not known
   std::string label;        // HeldWorker::label
-  bool tried = false;       // it was to be brought back once; what is left is watched
+  bool tried = false;       // it was to be read and brought back once; what is left is watched
 };
 
 struct Ownership {
   // In the journal.
   std::int64_t epoch = 0;              // ours; 0 = none
   std::optional<Epoch> superseded_by;  // another's, which is higher: this gateway only reads
-  // What our predecessor holds paused and this gateway's list doesn't have: who comes to the pair is among them
+  // What our predecessor's file lists and this gateway's pair doesn't have: who comes to the pair is among them
   // perhaps.
   std::vector<HeldWorker> strangers;
 

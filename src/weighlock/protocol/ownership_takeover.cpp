@@ -36,11 +36,22 @@ bool may_serve_as_found(const Pair& pair, const Worker& worker, const Target& ta
          pair.spec.policy.evidence != Evidence::acknowledged;
 }
 
+// Nothing but its label says that it is whole, and one answer may be an old one: it is read once more.
+bool must_be_read_again(const Pair& pair, const Worker& worker, Target& target) {
+  return target.paused && may_serve_as_found(pair, worker, target) && !std::exchange(target.read_twice, true);
+}
+
 void bring_back(Context& context, Update& update, Target& target) {
   const Worker& worker = context.worker_of(target);
   target.pause_sent = true;
   target.was_paused = false;
-  if (may_serve_as_found(context.pair_of(update), worker, target)) {
+  const bool as_read_before = label_is_ours(worker, target.former_label);
+  if (!as_read_before)
+    target.cause =
+        context.cause(CauseCode::load_unknown,
+                      fmt::format("the pair's former owner left it paused, and at another reading its label is '{}'",
+                                  target.former_label));
+  if (as_read_before && may_serve_as_found(context.pair_of(update), worker, target)) {
     target.former_state = WorkerState::ready;
     target.verdict = Verdict::untouched;
     return start_resume(context, update, target);
@@ -60,9 +71,9 @@ bool start_bring_back(Context& context, const std::string& name) {
     if (worker.pair != name || worker.state == WorkerState::abandoned) continue;
     // Read by an update that ended before it paused anyone: whole, and paused still by its former owner.
     const bool was_read = !worker.taken_over && worker.state == WorkerState::ready && worker.paused_by_us;
-    const bool is_held = worker.taken_over && worker.taken_over->held && !worker.taken_over->tried;
-    if (!(is_held || (was_read && worker.earlier.empty()))) continue;
-    if (is_held) worker.taken_over->tried = true;
+    const bool is_listed = worker.taken_over && worker.taken_over->listed && !worker.taken_over->tried;
+    if (!(is_listed || (was_read && worker.earlier.empty()))) continue;
+    if (is_listed) worker.taken_over->tried = true;
     urls.push_back(url);
   }
   if (urls.empty()) return false;
@@ -76,6 +87,7 @@ void on_taken_over_read(Context& context, Update& update, Target& target) {
     quarantine(context, update, target,
                target.cause.value_or(context.cause(CauseCode::unreachable, "it could not be read")));
   } else if (is_half_healed(target) || (target.paused && worker.paused_by_us)) {
+    if (must_be_read_again(context.pair_of(update), worker, target)) return read_worker(context, update, target);
     bring_back(context, update, target);
   } else {
     if (!target.paused) worker.paused_by_us = false;
@@ -94,14 +106,15 @@ void settle_taken_over(Context& context, Worker& worker, const StateReading& rea
     if (says_loading(reading.label) || reading.label != worker.start_label) worker.labels.push_back(reading.label);
   }
   const bool loading = says_loading(reading.label);
-  const bool changed = taken.held && reading.label != taken.label;
+  const bool changed = taken.listed && reading.label != taken.label;
   if (!loading && !changed) return;
   const std::string what =
-      loading ? fmt::format("its label '{}' says that a load of the pair's former owner did not end", reading.label)
-              : fmt::format("the pair's former owner held it paused{}, and its label is '{}'",
-                            taken.label.empty() ? std::string(" for what may have torn it")
-                                                : fmt::format(" with the label '{}'", taken.label),
-                            reading.label);
+      loading
+          ? fmt::format("its label '{}' says that a load of the pair's former owner did not end", reading.label)
+          : fmt::format("the pair's former owner had it {}{}, and its label is '{}'", taken.held ? "paused" : "in hand",
+                        taken.label.empty() ? std::string(" for what may have torn it")
+                                            : fmt::format(" with the label '{}'", taken.label),
+                        reading.label);
   context.set_worker(worker, WorkerState::quarantined, context.cause(CauseCode::load_unknown, what));
 }
 
@@ -122,7 +135,7 @@ void take_over_worker(Pair& pair, Worker& worker, const HeldWorker* listed) {
   sent.held_before = listed != nullptr;
   worker.earlier.push_back(sent);
   worker.taken_over = TakenOver{};
-  if (listed) worker.taken_over = TakenOver{true, listed->incarnation, listed->label, false};
+  if (listed) worker.taken_over = TakenOver{true, listed->held, listed->incarnation, listed->label, false};
   worker.version.reset();
   worker.evidence = Evidence::none;
   pair.ownership.bring_back = pair.ownership.bring_back || listed != nullptr;
@@ -192,8 +205,11 @@ void Replay::superseded(const Record& record, Instant at) {
 
 json::object epoch_body(const Epoch& epoch) {
   json::array paused;
-  for (const HeldWorker& worker : epoch.paused)
-    paused.push_back(json::object{{"url", worker.url}, {"incarnation", worker.incarnation}, {"label", worker.label}});
+  for (const HeldWorker& worker : epoch.paused) {
+    json::object one{{"url", worker.url}, {"incarnation", worker.incarnation}, {"label", worker.label}};
+    if (!worker.held) one["held"] = false;
+    paused.push_back(std::move(one));
+  }
   json::object body{{"epoch", epoch.number},
                     {"owner", epoch.owner},
                     {"host", epoch.host},
@@ -212,7 +228,7 @@ Epoch epoch_from(const json::value& body) {
   out.remark = text_of(body, "remark");
   for (const json::value& one : list_of(body, "paused"))
     out.paused.push_back({std::string(text_of(one, "url")), std::string(text_of(one, "incarnation")),
-                          std::string(text_of(one, "label"))});
+                          std::string(text_of(one, "label")), flag_of(one, "held", true)});
   return out;
 }
 

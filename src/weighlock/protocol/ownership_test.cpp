@@ -67,12 +67,59 @@ TEST_F(OwnershipTest, list_is_written_when_the_save_ends_and_names_nobody_after_
   EXPECT_EQ(epochs->written, (std::vector<std::vector<HeldWorker>>{both, committed, {}}));
 }
 
-TEST_F(OwnershipTest, worker_that_its_trainer_paused_is_not_listed_as_ours) {
+TEST_F(OwnershipTest, worker_that_its_trainer_paused_is_listed_for_its_label_alone_while_it_is_in_hand) {
   serve_v1();
   engine(1).paused = true;
   silence(0, K::load);
-  request(2);
-  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(0), "start-1", "1"}}));
+  const UpdateId id = request(2);
+  EXPECT_EQ(epochs->highest().paused,
+            (std::vector<HeldWorker>{{url(0), "start-1", "1"}, {url(1), "start-1", "1", false}}));
+  answer_silenced(0, ok());
+  engine(0).label = "2";
+  advance(1min);
+  ASSERT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_TRUE(epochs->highest().paused.empty());
+}
+
+TEST_F(OwnershipTest, worker_that_is_torn_stays_listed_while_its_trainer_holds_it_paused) {
+  serve_v1();
+  engine(1).paused = true;
+  script(1, K::load, failed(OutcomeKind::touched, "broken"), -1);
+  EXPECT_EQ(update(request(2)).state, UpdateState::degraded);
+  EXPECT_EQ(epochs->highest().paused, (std::vector<HeldWorker>{{url(1), "start-1", "", false}}));
+}
+
+TEST_F(OwnershipTest, nobody_is_loaded_before_the_file_lists_whom_whoever_paused_them) {
+  connect(2);
+  ConnectPair again;
+  again.token = 9;
+  again.spec = pair().spec;
+  again.spec.policy.pause = PauseOwner::caller;
+  post(again);
+  ASSERT_EQ(update(request(1, again.spec.policy)).state, UpdateState::succeeded);
+  epochs->claims_silent = true;
+  const UpdateId id = request(2, again.spec.policy);
+  EXPECT_EQ(count(0, K::load) + count(1, K::load), 2);
+  ASSERT_TRUE(own().claim);
+  const std::vector<HeldWorker> both{{url(0), "start-1", "1", false}, {url(1), "start-1", "1", false}};
+  EXPECT_EQ(own().writing, both);
+  epochs->claims_silent = false;
+  post(EpochClaimed{*own().claim, "actor", ClaimedEpoch{1, std::nullopt, std::nullopt}});
+  EXPECT_EQ(update(id).state, UpdateState::succeeded);
+  EXPECT_EQ(count(0, K::pause) + count(1, K::pause), 0);
+}
+
+TEST_F(OwnershipTest, worker_that_is_listed_for_its_label_alone_is_not_listed_as_held) {
+  const HeldWorker paused{url(0), "start-1", "1"};
+  HeldWorker for_its_label = paused;
+  for_its_label.held = false;
+  HeldWorker torn = paused;
+  torn.label.clear();
+  EXPECT_TRUE(covers({paused}, {paused}));
+  EXPECT_TRUE(covers({paused}, {for_its_label}));
+  EXPECT_FALSE(covers({for_its_label}, {paused}));
+  EXPECT_FALSE(covers({paused}, {torn}));
+  EXPECT_FALSE(covers({}, {for_its_label}));
 }
 
 TEST_F(OwnershipTest, quarantined_worker_stays_listed_while_it_is_held_paused) {

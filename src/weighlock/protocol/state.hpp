@@ -167,6 +167,7 @@ struct Target {
   bool reached = false;     // the survey's read was answered
   bool read_whole = false;  // a brief reading left a doubt: from now on readings are whole
   bool recovered = false;   // taken over from a gateway that died, and not read since
+  bool read_twice = false;  // of a takeover: its label was asked for once more before it is believed
   std::optional<CallId> call;
   Instant called_at;                    // when the last one was sent
   std::optional<Step> waiting_load;     // of a heal: it waits for a reading of the process that it is for

@@ -167,11 +167,12 @@ struct Policy {
   Deadlines deadlines;
 };
 
-// A worker that its owner holds paused, or is about to.
+// A worker that its owner holds paused or has in its hands, or is about to.
 struct HeldWorker {
   std::string url;
   std::string incarnation;  // "" = not known when it was written
   std::string label = {};   // under this one nothing has begun that could have torn it; "" = it may be torn under any
+  bool held = true;         // false: if it is paused, then by somebody else, and only its label matters
   bool operator==(const HeldWorker&) const = default;
 };
 
@@ -181,8 +182,8 @@ struct Epoch {
   std::string owner;        // a gateway's id; "" = the file can't be read as one of ours
   std::string host;         // for people, as the next two
   std::string written_at;
-  std::string remark;  // why the file says no more
-  std::vector<HeldWorker> paused;
+  std::string remark;              // why the file says no more
+  std::vector<HeldWorker> paused;  // and those in hand that somebody else holds paused
 };
 
 struct WorkerSpec {

@@ -38,11 +38,14 @@ void note_memory_answered(Worker& worker, OutcomeKind kind) {
   if (kind == OutcomeKind::not_sent) worker.memory = of_weights ? EngineMemory::released : EngineMemory::weights_back;
 }
 
-// Its connection ended in the process that it had reached: the one that was read, or that tells by its label that it
-// got it. A load that nothing announced may have reached one that nobody has read yet.
+// Its connection ended in the process that it had reached. That may be one that nobody has read yet, if the one that
+// was read had ended before it was sent; a load that was announced tells by its label whom it reached. A drain has no
+// barrier, so nothing but a reading ever ends that doubt.
 void end_unanswered(const Worker& worker, EarlierCall& call) {
   call.may_answer = false;
-  if (!is_load(call.kind) || !worker.load_since_read) call.since_read = false;
+  const bool announced = is_load(call.kind) && !worker.load_since_read;
+  const bool drains = call.kind == OperationKind::pause && call.pause_mode == PauseMode::wait;
+  if (announced || drains) call.since_read = false;
 }
 
 bool is_of_a_version(const std::string& format, std::string_view label) {

@@ -59,16 +59,20 @@ std::int64_t number_in(std::string_view name) {
 }
 
 std::string text_of(const std::string& pair, const EpochRecord& record) {
-  json::array workers;
-  for (const EpochWorker& worker : record.paused)
-    workers.push_back(json::object{{"url", worker.url}, {"incarnation", worker.incarnation}, {"label", worker.label}});
+  json::array paused;
+  json::array in_doubt;  // a list of its own: whoever knows only the other one undoes nobody else's pause
+  for (const EpochWorker& worker : record.paused) {
+    json::array& list = worker.held ? paused : in_doubt;
+    list.push_back(json::object{{"url", worker.url}, {"incarnation", worker.incarnation}, {"label", worker.label}});
+  }
   return json::serialize(json::object{{"epoch", record.number},
                                       {"pair", pair},
                                       {"owner", record.owner},
                                       {"host", record.host},
                                       {"started", record.started},
                                       {"written_at", record.written_at},
-                                      {"paused", std::move(workers)}}) +
+                                      {"paused", std::move(paused)},
+                                      {"in_doubt", std::move(in_doubt)}}) +
          "\n";
 }
 
@@ -97,8 +101,12 @@ EpochRecord parse(std::int64_t number, const std::string& text, const std::strin
     return unreadable(number, fmt::format("'{}' is the file of another epoch, put there by hand", path));
   const json::value* list = find(*body, "paused");
   if (!list || !list->is_array()) return unreadable(number, fmt::format("'{}' has no list 'paused'", path));
-  for (const json::value& one : list->get_array())
-    out.paused.push_back({member(one, "url"), member(one, "incarnation"), member(one, "label")});
+  const auto add = [&](const json::value& from, bool held) {
+    for (const json::value& one : from.get_array())
+      out.paused.push_back({member(one, "url"), member(one, "incarnation"), member(one, "label"), held});
+  };
+  add(*list, true);
+  if (const json::value* in_doubt = find(*body, "in_doubt"); in_doubt && in_doubt->is_array()) add(*in_doubt, false);
   std::erase_if(out.paused, [](const EpochWorker& worker) { return worker.url.empty(); });
   return out;
 }

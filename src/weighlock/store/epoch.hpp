@@ -28,6 +28,7 @@ struct EpochWorker {
   std::string url;
   std::string incarnation;  // "" = not known
   std::string label = {};   // as protocol/types.hpp, HeldWorker
+  bool held = true;         // likewise
   bool operator==(const EpochWorker&) const = default;
 };
 
@@ -38,7 +39,7 @@ struct EpochRecord {
   std::string started;     // when the owner's process began
   std::string written_at;  // RFC 3339, as given by the caller
   std::string remark;
-  std::vector<EpochWorker> paused;  // held paused by the owner, or about to be
+  std::vector<EpochWorker> paused;  // held paused by the owner or in its hands, or about to be
 };
 
 struct EpochClaim {

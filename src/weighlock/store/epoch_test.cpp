@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <thread>
 
+#include "weighlock/core/json.hpp"
 #include "weighlock/store/checkpoint_fixture.hpp"
 
 namespace weighlock {
@@ -47,6 +50,27 @@ class EpochTest : public StoreTest {
 TEST_F(EpochTest, place_without_an_epoch_has_none_and_looking_makes_nothing) {
   EXPECT_EQ(highest().number, 0);
   EXPECT_FALSE(fs::exists(save_path + "/.weighlock"));
+}
+
+TEST_F(EpochTest, worker_that_is_listed_for_its_label_alone_is_told_apart_and_not_among_the_paused_ones) {
+  const std::vector<EpochWorker> list{{"http://a:1", "i", "1"}, {"http://b:1", "j", "2", false}};
+  ASSERT_TRUE(claim("one", list));
+  const auto second = claim("two");
+  ASSERT_TRUE(second && second->predecessor);
+  EXPECT_EQ(second->predecessor->paused, list);
+  EXPECT_EQ(highest().paused, list) << "whoever dies here leaves nobody out";
+  std::ifstream file(folder() + "/epoch.2");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto body = parse_json(text, "epoch.2");
+  ASSERT_TRUE(body) << text;
+  ASSERT_EQ(find(*body, "paused")->get_array().size(), 1u);
+  EXPECT_EQ(find_string(find(*body, "paused")->get_array()[0], "url"), "http://a:1");
+}
+
+TEST_F(EpochTest, file_of_an_owner_that_knew_of_no_second_list_is_read) {
+  ASSERT_TRUE(claim("one"));
+  write_file(folder() + "/epoch.1", R"({"epoch":1,"owner":"one","paused":[{"url":"http://a:1","incarnation":"i"}]})");
+  EXPECT_EQ(highest().paused, (std::vector<EpochWorker>{{"http://a:1", "i"}}));
 }
 
 TEST_F(EpochTest, next_owner_takes_the_next_number_and_is_told_whom_its_predecessor_holds_paused) {
