@@ -37,13 +37,24 @@ bool may_share(const DeviceOf& engine, std::uint32_t steps, std::size_t rank, co
   return there == ranks.end() ? trainers[rank].device.ip != engine.device.ip : there->second == rank;
 }
 
-Result<std::uint32_t> number_of(const DeviceOf& engine, const std::vector<DeviceOf>& trainers, const Ranks& ranks,
-                                std::uint32_t engine_ranks) {
+// What is left of training where an engine is somewhere else, with a word before it; "" if nothing is.
+std::string left_alone(const std::vector<DeviceOf>& trainers, const std::vector<DeviceOf>& engines,
+                       std::uint32_t engine_ranks) {
+  for (std::size_t rank = 0; rank < trainers.size(); rank += engine_ranks) {
+    const auto there = [&](const DeviceOf& engine) { return engine.device == trainers[rank].device; };
+    if (std::none_of(engines.begin(), engines.end(), there))
+      return fmt::format(", and {} is at {}, where no worker is", trainers[rank].who, text(trainers[rank].device));
+  }
+  return "";
+}
+
+Result<std::uint32_t> number_of(const DeviceOf& engine, const std::vector<DeviceOf>& trainers,
+                                const std::vector<DeviceOf>& engines, const Ranks& ranks, std::uint32_t engine_ranks) {
   const auto found = ranks.find(engine.device);
   if (found == ranks.end())
     return mismatched(
-        fmt::format("{} is at {}, where no trainer is: a colocated pair has one of each side on every device",
-                    engine.who, text(engine.device)));
+        fmt::format("{} is at {}, where no trainer is{}: a colocated pair has one of each side on every device",
+                    engine.who, text(engine.device), left_alone(trainers, engines, engine_ranks)));
   const std::size_t first = found->second;
   if (first % engine_ranks != 0 || trainers.size() - first < engine_ranks)
     return mismatched(fmt::format(
@@ -85,7 +96,7 @@ Result<std::vector<std::uint32_t>> engine_numbers(const std::vector<DeviceOf>& t
   }
   std::map<std::uint32_t, std::size_t> taken;  // by number
   for (std::size_t i = 0; i < engines.size(); ++i) {
-    const Result<std::uint32_t> number = number_of(engines[i], trainers, ranks, engine_ranks);
+    const Result<std::uint32_t> number = number_of(engines[i], trainers, engines, ranks, engine_ranks);
     if (!number) return number.error();
     const auto [same, is_new] = taken.emplace(*number, i);
     if (!is_new) return twice(engines[same->second], engines[i]);

@@ -64,7 +64,8 @@ TEST(Devices, an_engine_whose_ranks_are_not_at_the_devices_of_trainers_in_order_
 TEST(Devices, a_device_of_two_or_of_one_side_alone_is_refused_naming_both) {
   expect_refused({"a/0", "a/0"}, {"a/0", "a/1"}, 1, {"t0 and t1 are both at a, device 0"});
   expect_refused({"a/0", "a/1"}, {"a/0", "a/0"}, 1, {"e0 and e1 are both at a, device 0"});
-  expect_refused({"a/0", "a/1"}, {"a/0", "b/1"}, 1, {"e1 is at b, device 1, where no trainer is"});
+  expect_refused({"a/0", "a/1"}, {"a/0", "b/1"}, 1,
+                 {"e1 is at b, device 1, where no trainer is, and t1 is at a, device 1, where no worker is"});
   expect_refused({"a/0", "a/1"}, {"a/1"}, 1, {"t0 is at a, device 0, where no worker is"});
 }
 
