@@ -117,6 +117,18 @@ TEST_F(Commands, connect_sends_the_spec_and_tells_the_pair) {
   EXPECT_EQ(gateway_.requests().at(0).method, "PUT");
 }
 
+TEST_F(Commands, status_says_who_holds_prefixes_of_former_versions) {
+  gateway_.script("GET /v1/pairs", 200, std::string(R"({"items":[)") + kPair + R"(],"next":null})");
+  gateway_.script("GET /v1/pairs/actor/workers", 200,
+                  R"({"items":[{"id":"g0:1","url":"http://g0:1","dialect":"sglang","state":"ready","version":2,
+                      "incarnation":"i","cause":null,
+                      "flush_owed":{"version":2,"since":"2026-01-01T00:00:00Z","tries":3}}],"next":null})");
+  EXPECT_EQ(run({"status"}), 0);
+  EXPECT_NE(out_.str().find("http://g0:1: holds cached prefixes of former versions since 2026-01-01T00:00:00Z; "),
+            std::string::npos)
+      << out_.str();
+}
+
 TEST_F(Commands, status_shows_every_worker_with_version_cause_and_remedy) {
   gateway_.script("GET /v1/pairs", 200, std::string(R"({"items":[)") + kPair + R"(],"next":null})");
   gateway_.script("GET /v1/pairs/actor/workers", 200, kWorkers);

@@ -31,7 +31,9 @@ constexpr std::array kRemedies = {
     Remedy{"verify_failed",
            "it serves other weights than it said; the next update tries it again, a restart of the engine is the sure "
            "way"},
-    Remedy{"flush_failed", "look at the engine's log; the next update tries it again"},
+    Remedy{"flush_failed",
+           "of one that serves (mode keep): nothing, it is flushed when no request runs for once (`flush_owed`); else "
+           "look at the engine's log; the next update tries it again"},
     Remedy{"heal_failed",
            "no version could be put into it; the next update tries again, and if that fails too, restart the engine"},
     Remedy{"resume_failed", "the engine holds verified weights but stays paused: look at its log, or restart it"},
@@ -78,8 +80,13 @@ bool took_part_fully(const client::WorkerOutcome& worker) {
   return worker.verdict == "loaded" || worker.verdict == "verified";
 }
 
+// At the end of the update: what was rolled back well is well.
+bool serves(const client::WorkerOutcome& worker) {
+  return worker.state.empty() ? verified(worker) : worker.state == "ready";
+}
+
 std::string explain(const client::Update& update) {
-  const auto good = std::count_if(update.workers.begin(), update.workers.end(), verified);
+  const auto good = std::count_if(update.workers.begin(), update.workers.end(), serves);
   std::string text = fmt::format("pair {} v{}: {}", update.pair, update.version, update.state);
   if (!update.workers.empty()) text += fmt::format(", {} of {} workers", good, update.workers.size());
   if (update.pause_ms.value_or(0) > 0) text += fmt::format(", paused {}", duration_text(*update.pause_ms));
@@ -89,7 +96,7 @@ std::string explain(const client::Update& update) {
     if (!worker.cause) continue;
     text += fmt::format("  {}: {}, {}: {}\n", worker.url, worker.verdict, worker.cause->code,
                         one_line(worker.cause->message));
-    if (const std::string_view what = remedy(worker.cause->code); !what.empty())
+    if (const std::string_view what = remedy(worker.cause->code); !what.empty() && worker.state != "ready")
       text += fmt::format("    to do: {}\n", what);
   }
   // Of a degraded update the error says once more what the workers' lines say.
@@ -112,6 +119,10 @@ std::string workers_text(const std::vector<client::Worker>& workers) {
     rows.push_back({worker.url, worker.dialect, worker.state, version_text(worker.version), since, cause});
     const std::string_view what = worker.cause ? remedy(worker.cause->code) : std::string_view();
     if (!what.empty()) remedies += fmt::format("{}: {}\n", worker.url, what);
+    if (!worker.flush_owed_since.empty())
+      remedies +=
+          fmt::format("{}: holds cached prefixes of former versions since {}; it is flushed when it is idle for once\n",
+                      worker.url, worker.flush_owed_since);
   }
   return table({"WORKER", "DIALECT", "STATE", "VERSION", "SINCE", "CAUSE"}, rows) + remedies;
 }

@@ -52,7 +52,10 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOutcome:
-    """One worker's part in an update. `duration_ms` is its load, `switched_at` when it began to serve the version."""
+    """One worker's part in an update. `duration_ms` is its load, `switched_at` when it began to serve the version.
+
+    `state` is how the update left it, or what it is now while the update runs; None of an adapter.
+    """
 
     id: str
     url: str
@@ -61,6 +64,7 @@ class WorkerOutcome:
     duration_ms: int | None
     switched_at: str | None
     cause: Cause | None
+    state: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +353,7 @@ def _read_outcome(m: Members) -> WorkerOutcome:
         duration_ms=m.whole_or_none("duration_ms"),
         switched_at=m.text_or_none("switched_at"),
         cause=m.cause("cause"),
+        state=m.text_or_none("state"),
     )
 
 

@@ -23,6 +23,8 @@ THROUGH = 1500
 # Updates until on each engine a request ran through the pause. One follows the other, so only a pause that falls between two
 # of them shows nothing.
 KEEP_TRIES = 5
+# Seconds of RESUMING in mode keep, on a busy machine; the resume's deadline is 30.
+ANSWERED = 15
 BEFORE_PAUSE = ("queued", "requested", "preparing")
 
 
@@ -237,6 +239,8 @@ class Scenario:
             update, answered, requests = self.update_beside_requests()
             self.assert_update(update)
             paused, resumed = (phase_began(name, update, answered) for name in ("pausing", "resuming"))
+            # An engine that refuses its flush holds nothing up: the flush is owed.
+            assert answered - resumed < ANSWERED, f"RESUMING took {answered - resumed:.1f} s beside requests that run on"
             unseen -= {d for d, running in requests.items() if self.ran_through(d, running, paused, resumed)}
             self.moved_to(self.version)
             if not unseen:
@@ -246,7 +250,9 @@ class Scenario:
         self.assert_all_ready(self.version)
         # SGLang refuses a flush while requests run. They have ended: now it must come, without a further update.
         for dialect, probe in self.probes.items():
-            wire.wait_until(lambda: not probes.continued(probe)[2], 20, f"{dialect} has flushed its cache", every=1.0)
+            wire.wait_until(lambda: not probes.continued(probe)[2], 30, f"{dialect} has flushed its cache", every=1.0)
+        owing = [url for url, worker in self.gateway.workers().items() if "flush_owed" in worker]
+        assert not owing, f"{owing} are flushed, and said to owe it"
         self.assert_serves(self.directory, unlike=self.before, flushed=False)
 
     def refused(self, variant, words, by_command):

@@ -19,7 +19,7 @@ inline constexpr std::size_t kOutcomes = static_cast<std::size_t>(OutcomeKind::n
 inline constexpr std::size_t kEvents = std::variant_size_v<protocol::EventBody>;
 inline constexpr std::size_t kAnswerRows = kSteps + 4;
 inline constexpr std::size_t kEventRows = kUpdateStates + 1;
-inline constexpr std::size_t kPurposes = 12;
+inline constexpr std::size_t kPurposes = 13;
 inline constexpr std::size_t kTimerRows = kUpdateStates * kPurposes + kSteps + 2;
 
 struct Coverage {

@@ -37,6 +37,7 @@ void add(std::string& out, const protocol::Worker& w) {
                  w.pause_since_read, w.paused_by_other, w.touched, w.locked_by);
   out += fmt::format(" seen as {}", w.seen_as ? name(*w.seen_as) : "?");
   out += fmt::format(" memory {}", static_cast<int>(w.memory));
+  if (w.owes_flush) out += w.owes_flush->since ? " owes a flush and serves" : " owes a flush";
   out += fmt::format(" joins {} '{}'", w.joins.failures, w.joins.doubtful_load);
   for (const std::string& label : w.labels) out += fmt::format(" label '{}'", label);
   for (const EarlierCall& call : w.earlier) out += fmt::format(" earlier {}", text(call));

@@ -36,8 +36,8 @@ void Engine::boot() {
   truth_.incarnation = fmt::format("{}.{}", 1'700'000'000 + scheduler_.now().ms, life);
   truth_.label = truth_.old_label = "default";
   queue_.clear();
-  busy_ = in_transfer_ = false;
-  frozen_until_ = Instant{};
+  busy_ = in_transfer_ = keeps_requests_ = false;
+  frozen_until_ = busy_until_ = Instant{};
 }
 
 bool Engine::has_no_route(const Request& request) const {
@@ -268,6 +268,8 @@ Outcome Engine::perform(const Operation& operation) {
 
 Outcome Engine::pause(const Operation& operation) {
   truth_.paused = true;
+  keeps_requests_ = operation.pause_mode == PauseMode::keep;
+  if (!keeps_requests_) busy_until_ = Instant{};
   if (kind_ == DialectKind::vllm && operation.pause_mode == PauseMode::abort) truth_.cached = -1;
   return ok();
 }
@@ -276,6 +278,8 @@ Outcome Engine::resume(const Operation& operation) {
   truth_.paused = false;
   truth_.foreign_paused = false;
   run_or_die();
+  if (keeps_requests_ && faults_.on() && random_.chance(300))  // what was kept runs on for a while
+    busy_until_ = scheduler_.now() + Milliseconds{random_.between(100, 90'000)};
   Outcome outcome = ok();
   if (!operation.brief) return outcome;
   outcome.reading = reading();
@@ -289,6 +293,7 @@ Outcome Engine::load_goes_wrong(const Operation& operation, bool& handled) {
     if (random_.chance(400)) set_weights(truth_.content, true);
     if (traits().load_sets_label && !operation.label.empty()) set_label(operation.label);
     truth_.undetected = operation.evidence == Evidence::acknowledged;  // nobody asks further
+    truth_.lied_of_caches = traits().load_flushes && operation.pause_mode != PauseMode::keep;
     return ok();
   }
   if (faults_.strikes(Fault::tear)) {
@@ -342,7 +347,7 @@ Outcome Engine::load(const Operation& operation) {
   truth_.poisoned = false;
   if (traits().load_flushes && operation.pause_mode != PauseMode::keep) {
     truth_.cached = -1;
-    truth_.stale = false;
+    truth_.stale = truth_.lied_of_caches = false;
   }
   set_weights(directory->content, false);
   if (faults_.strikes(Fault::new_but_failed))
@@ -359,9 +364,10 @@ Outcome Engine::load_empty() {
 }
 
 Outcome Engine::flush() {
-  if (faults_.strikes(Fault::flush_busy)) return failed(OutcomeKind::untouched, "requests are running");
+  const bool is_busy = scheduler_.now() < busy_until_;
+  if (is_busy || faults_.strikes(Fault::flush_busy)) return failed(OutcomeKind::untouched, "requests are running");
   truth_.cached = truth_.paused ? -1 : truth_.content;
-  truth_.stale = false;
+  truth_.stale = truth_.lied_of_caches = false;
   return ok();
 }
 

@@ -52,6 +52,7 @@ struct EngineTruth {
   std::set<std::string> dropped;          // names that it dropped by itself and that were not loaded since
   std::int64_t cached = kStartContent;    // whose prefixes are cached; -1: none
   bool stale = false;                     // it ran with caches of other weights
+  bool lied_of_caches = false;            // ... though a load that drops them answered ok
   std::set<std::string> released;         // tags of its memory that trainers on its devices have
 };
 
@@ -166,6 +167,8 @@ class Engine {
   bool busy_ = false;
   bool in_transfer_ = false;
   Instant frozen_until_;
+  bool keeps_requests_ = false;  // the last pause was in mode keep: what ran goes on when it is continued
+  Instant busy_until_;           // so long some of it runs
   Instant forgotten_until_{-1};  // who sent what arrived until then, nobody knows any more
 };
 

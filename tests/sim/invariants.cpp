@@ -132,7 +132,8 @@ void Invariants::gateway_died(const std::vector<Record>& journal) {
   }
   for (auto& [url, book] : books_) {
     for (OpenCall& open : book.in_flight) {
-      if (changes_engine(open.operation.kind)) book.unresolved.push_back(std::move(open));
+      const bool doubt = changes_engine(open.operation.kind) && !pays_flush(open.operation.kind, open.update);
+      if (doubt) book.unresolved.push_back(std::move(open));
     }
     book.in_flight.clear();
     for (OpenCall& open : book.unresolved) open.connected = false;

@@ -129,6 +129,7 @@ class Invariants {
   void check_window(const protocol::Call& call, const protocol::Update& update) const;
   void check_pause_policy(const protocol::Call& call) const;
   void check_watch(const protocol::Call& call) const;
+  void check_owed_flush(const protocol::Call& call) const;
   void check_resume(const protocol::Call& call, Book& book);
   void check_owner(const protocol::Call& call);
   void on_cancel(protocol::CallId call);
@@ -199,6 +200,7 @@ class Invariants {
   void check_targets_at_end(const protocol::Update& update);
   std::string unsettled_join(const protocol::Worker& worker) const;
   std::string unsettled_watch(const protocol::Worker& worker) const;
+  std::string unsettled_cache(const protocol::Worker& worker) const;
   std::string unsettled_worker(const protocol::Worker& worker) const;
   std::string unsettled_calm(const std::string& pair) const;
   std::string unsettled_clients() const;
@@ -271,6 +273,8 @@ class Invariants {
 
 bool changes_weights(OperationKind kind);
 bool changes_engine(OperationKind kind);
+// The watch's flush of one that is owed: nothing that follows depends on whether it ran, or when.
+bool pays_flush(OperationKind kind, const protocol::UpdateId& update);
 bool changes_adapters(OperationKind kind);
 
 }  // namespace weighlock::sim

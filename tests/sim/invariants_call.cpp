@@ -26,6 +26,10 @@ bool changes_weights(OperationKind kind) {
   return kind == OperationKind::load || kind == OperationKind::load_empty;
 }
 
+bool pays_flush(OperationKind kind, const protocol::UpdateId& update) {
+  return kind == OperationKind::flush && update.empty();
+}
+
 bool changes_engine(OperationKind kind) {
   return changes_weights(kind) || kind == OperationKind::pause || kind == OperationKind::set_label ||
          kind == OperationKind::flush || kind == OperationKind::resume;
@@ -104,7 +108,22 @@ void Invariants::check_in_flight(const protocol::Call& call, const Book& book) {
                                                 call.worker, name(earlier.operation.kind), earlier.call)};
 }
 
+// Of somebody who serves, runs in no update and owes it: that stands on the disk since the load, so no intent does.
+void Invariants::check_owed_flush(const protocol::Call& call) const {
+  const auto found = state().workers.find(call.worker);
+  const bool known = found != state().workers.end();
+  if (!known || !found->second.in_flight || found->second.in_flight->call != call.call) return;  // forgotten since
+  const protocol::Worker& worker = found->second;
+  if (worker.state != protocol::WorkerState::ready || !worker.owes_flush)
+    throw Violation{0, fmt::format("{} is flushed outside of any update, and owes it not", call.worker)};
+  const auto pair = state().pairs.find(worker.pair);
+  const auto active = pair == state().pairs.end() ? state().updates.end() : state().updates.find(pair->second.active);
+  if (active != state().updates.end() && active->second.targets.count(call.worker) > 0)
+    throw Violation{5, fmt::format("{} is flushed by the watch while update {} has it", call.worker, active->first)};
+}
+
 void Invariants::check_intent(const protocol::Call& call) {
+  if (pays_flush(call.operation.kind, call.update)) return check_owed_flush(call);
   const auto it = intents_.find({call.update, key_of(call.worker, name(call.operation.kind))});
   if (it != intents_.end() && it->second > 0) {
     --it->second;
@@ -260,7 +279,8 @@ void Invariants::on_cancel(CallId call) {
   OpenCall open = book.in_flight[0];
   book.in_flight.clear();
   open.connected = false;
-  if (changes_engine(open.operation.kind)) book.unresolved.push_back(std::move(open));
+  if (changes_engine(open.operation.kind) && !pays_flush(open.operation.kind, open.update))
+    book.unresolved.push_back(std::move(open));
 }
 
 void Invariants::resolve_by_reading(Book& book, const std::string& worker, const OpenCall& call,
@@ -312,6 +332,7 @@ void Invariants::on_call_ended(const protocol::CallEnded& event) {
   resolve_by_reading(book, it->second, open, event.outcome);
   note_told_label(book, it->second, event.outcome);
   if (event.outcome.kind != OutcomeKind::unknown || !changes_engine(open.operation.kind)) return;
+  if (pays_flush(open.operation.kind, open.update)) return;
   open.connected = false;
   book.unresolved.push_back(std::move(open));
 }

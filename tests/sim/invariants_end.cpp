@@ -139,10 +139,22 @@ std::string Invariants::unsettled_join(const protocol::Worker& worker) const {
                      worker.cause ? worker.cause->message : "no cause", pair->second.committed->version);
 }
 
+// Mode keep accepts prefixes of other weights for as long as requests run, and not for longer.
+std::string Invariants::unsettled_cache(const protocol::Worker& worker) const {
+  const EngineTruth& real = truth(worker.url);
+  const auto pair = state().pairs.find(worker.pair);
+  const auto book = books_.find(worker.url);
+  if (worker.state != WorkerState::ready || stopped_ || pair == state().pairs.end() || book == books_.end()) return "";
+  if (pair->second.spec.policy.pause == protocol::PauseOwner::caller || !book->second.loaded_by_us) return "";
+  if (!comparable(worker) || real.paused || !real.stale || real.lied_of_caches) return "";
+  return fmt::format("{} is ready, and serves caches of other weights", worker.url);
+}
+
 std::string Invariants::unsettled_worker(const protocol::Worker& worker) const {
   if (!w_.owns(worker.pair)) return "";  // it is another gateway's to bring back
   if (std::string why = unsettled_join(worker); !why.empty()) return why;
   if (std::string why = unsettled_watch(worker); !why.empty()) return why;
+  if (std::string why = unsettled_cache(worker); !why.empty()) return why;
   const EngineTruth& real = truth(worker.url);
   const auto book = books_.find(worker.url);
   if (book != books_.end() && book->second.let_go) return "";
@@ -205,9 +217,11 @@ void Invariants::check_planned_end() const {
   if (is_lora(*last)) return;
   for (const auto& [url, worker] : state().workers) {
     const EngineTruth& real = truth(url);
-    if (worker.state != WorkerState::ready || real.content != content_of(last->pair, last->version) || real.paused)
-      throw Violation{18, fmt::format("nothing fails any more, and {} is {} with weights {}{}", url, name(worker.state),
-                                      real.content, real.paused ? ", paused" : "")};
+    const bool holds_it = real.content == content_of(last->pair, last->version);
+    if (worker.state != WorkerState::ready || !holds_it || real.paused || real.stale)
+      throw Violation{
+          18, fmt::format("nothing fails any more, and {} is {} with weights {}{}{}", url, name(worker.state),
+                          real.content, real.paused ? ", paused" : "", real.stale ? ", and caches of others" : "")};
   }
 }
 

@@ -17,9 +17,9 @@ using protocol::UpdateState;
 
 constexpr std::size_t kWatchRow = kSteps, kLateRow = kSteps + 1, kRetireRow = kSteps + 2, kGoneRow = kSteps + 3;
 constexpr std::size_t kNone = kUpdateStates;  // row of events
-constexpr std::string_view kPurposeNames[kPurposes] = {"save",    "save_grace", "survey",         "pause",
-                                                       "load",    "verify",     "straggler",      "resume",
-                                                       "restore", "whole",      "transfer_grace", "other"};
+constexpr std::string_view kPurposeNames[kPurposes] = {
+    "save",      "save_grace", "survey",  "silent_survey", "pause",          "load", "verify",
+    "straggler", "resume",     "restore", "whole",         "transfer_grace", "other"};
 constexpr std::string_view kEventNames[] = {"connect",       "remove",      "change_worker",  "request",  "collect",
                                             "cancel",        "call_ended",  "save_ended",     "prepared", "sealed",
                                             "digest_done",   "timer_fired", "commit_durable", "recover",  "shutdown",

@@ -31,6 +31,7 @@ WorkerOutcome read_outcome(const json::value& value) {
   outcome.url = text_or_empty(value, "url");
   outcome.verdict = text_or_empty(value, "verdict");
   outcome.evidence = text_or_empty(value, "evidence");
+  outcome.state = text_or_empty(value, "state");
   outcome.duration_ms = find_int(value, "duration_ms");
   outcome.cause = read_cause(find(value, "cause"));
   return outcome;
@@ -79,6 +80,7 @@ Result<Worker> read_worker(const json::value& value) {
   worker.state = text_or_empty(value, "state");
   worker.version = find_int(value, "version");
   worker.cause = read_cause(find(value, "cause"));
+  if (const json::value* owed = find(value, "flush_owed")) worker.flush_owed_since = text_or_empty(*owed, "since");
   if (worker.url.empty()) return missing("a worker", "url");
   if (worker.state.empty()) return missing("a worker", "state");
   return worker;

@@ -27,6 +27,7 @@ struct Worker {
   std::string state;
   std::optional<std::int64_t> version;
   std::optional<Cause> cause;
+  std::string flush_owed_since;  // mode keep: its cache holds prefixes of former versions since then; "" = it doesn't
 };
 
 struct Phase {
@@ -40,6 +41,7 @@ struct WorkerOutcome {
   std::string url;
   std::string verdict;
   std::string evidence;
+  std::string state;  // how the update left it; "" of an adapter, and of gateways that don't tell
   std::optional<std::int64_t> duration_ms;
   std::optional<Cause> cause;
 };

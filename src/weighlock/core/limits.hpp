@@ -70,8 +70,15 @@ inline constexpr int kSilentLooks = 5;
 // An answer that the worker's dialect doesn't know, so often in a row, is another engine's: it is asked what it is. One
 // may be a proxy's, or an engine's that is about to start.
 inline constexpr int kStrangeReadings = 2;
+// An owed flush is asked for with looks a period apart so often, then with each idle look: an engine that refuses says
+// so in its log each time.
+inline constexpr int kOwedFlushTriesSoon = 10;
 inline constexpr int kIdleLooksPerWhole = 6;  // looks until one reads the start time too; a label tells most restarts
-inline constexpr std::chrono::milliseconds kFirstLookWithin = 2s;  // after a start: a thousand reads, spread
+inline constexpr std::chrono::milliseconds kFirstLookWithin =
+    2s;  // after a start or a connect: a thousand reads, spread
+// An update waits so long for the reading of a worker that is known to be silent, if others aren't: one that is back
+// answers within it, and one that hangs costs each update this and not its whole deadline.
+inline constexpr std::chrono::milliseconds kSilentSurvey = 2s;
 // A worker that could not be brought back is tried again after this, doubled up to the second.
 inline constexpr std::chrono::milliseconds kJoinBackOffMin = 1s;
 inline constexpr std::chrono::milliseconds kJoinBackOffMax = 60s;  // a load of a great model takes as long

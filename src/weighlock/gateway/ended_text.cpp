@@ -185,12 +185,17 @@ std::string log_line(const State& state, const Update& update, Instant now) {
     if (target.former_version && target.former_version->lineage > 0)
       before = fmt::format("v{}", target.former_version->version);
   }
-  std::string line =
-      fmt::format("pair={} {}->v{} {} workers={}/{} save={} load={} verify={} pause={}", update.pair, before,
-                  update.version.version, ok ? std::string_view("ok") : name(update.state), ready_count(state, update),
-                  update.targets.size(), seconds(phase_took(update, UpdateState::preparing)),
-                  seconds(phase_took(update, UpdateState::loading)),
-                  seconds(phase_took(update, UpdateState::verifying)), seconds(pause_of(update, now)));
+  // Without a commit the pair is where it was, whatever its workers hold.
+  const auto pair = state.pairs.find(update.pair);
+  if (before == "none" && update.committed == false && pair != state.pairs.end() && pair->second.committed)
+    before = fmt::format("v{}", pair->second.committed->version);
+  std::string line = fmt::format("pair={} {}->v{} {}", update.pair, before, update.version.version,
+                                 ok ? std::string_view("ok") : name(update.state));
+  if (!update.targets.empty()) line += fmt::format(" workers={}/{}", ready_count(state, update), update.targets.size());
+  if (update.state != UpdateState::rejected)
+    line += fmt::format(" save={} load={} verify={} pause={}", seconds(phase_took(update, UpdateState::preparing)),
+                        seconds(phase_took(update, UpdateState::loading)),
+                        seconds(phase_took(update, UpdateState::verifying)), seconds(pause_of(update, now)));
   if (!slowest.empty()) line += fmt::format(" slowest={}", slowest);
   if (!ok) {
     std::string cause = ended_text(state, update);

@@ -101,6 +101,19 @@ TEST_F(EndedText, the_log_line_has_what_an_operator_greps_for) {
             "pair=actor v5->v6 ok workers=1/1 save=3.1s load=0.00s verify=0.40s pause=0.42s slowest=http://a:1");
 }
 
+TEST_F(EndedText, the_log_line_of_an_update_that_touched_nobody_says_where_the_pair_is) {
+  state.pairs["actor"].committed = VersionRef{1, 51, "", "", ""};
+  update.version.version = 53;
+  update.state = UpdateState::rejected;
+  update.committed = false;
+  update.error = Error{ErrorCode::trainer_busy, "a save still runs", nullptr};
+  EXPECT_EQ(log_line(state, update, Instant{6000}),
+            "pair=actor v51->v53 rejected cause=\"pair 'actor' v53: rejected: a save still runs; committed: false\"");
+  update.state = UpdateState::aborted;
+  EXPECT_NE(log_line(state, update, Instant{6000}).find("v51->v53 aborted save=0.00s"), std::string::npos);
+  EXPECT_EQ(log_line(state, update, Instant{6000}).find("workers="), std::string::npos);
+}
+
 TEST_F(EndedText, a_join_is_told_in_one_line) {
   update.kind = UpdateKind::join;
   update.version = VersionRef{1, 42, "", "", ""};

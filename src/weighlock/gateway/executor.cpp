@@ -19,6 +19,7 @@ namespace {
 using namespace protocol;
 
 constexpr Milliseconds kTrainerAskedAgain{1000};  // one that doesn't answer is down, or starts
+constexpr Milliseconds kLookForSpace{2000};       // between two tries to put space by again
 constexpr Milliseconds kRecordsHeldMax{500};      // who watches /v1/events sees them this late at most
 
 void end_process(const Error& error) {
@@ -58,6 +59,7 @@ Executor::~Executor() {
   for (const auto& [id, save] : saves_) parts_.http.cancel(save);
   for (const auto& [id, timer] : timers_) parts_.loop.cancel(timer);
   if (flush_) parts_.loop.cancel(*flush_);
+  if (space_look_) parts_.loop.cancel(*space_look_);
 }
 
 Instant Executor::now() const {
@@ -92,7 +94,16 @@ void Executor::tell_space() {
     log_error(
         "the disk of the journal is full: what was put by for that is used to bring running updates to their end, and "
         "new ones are refused until there is space");
+  if (!low && space_told_) log_info("the disk of the journal has space again; updates are taken");
   space_told_ = low;
+  if (low && !space_look_) space_look_ = parts_.loop.after(kLookForSpace, [this] { look_for_space(); });
+}
+
+// Requests look for it, too; but whoever follows /readyz sends none.
+void Executor::look_for_space() {
+  space_look_.reset();
+  in_pool(
+      parts_.journal_pool, [journal = &parts_.journal] { journal->restore_space(); }, [this] { tell_space(); });
 }
 
 void Executor::records_held() {

@@ -62,6 +62,9 @@ class Executor final : public protocol::Ports {
   void append(std::vector<protocol::Record> group, std::function<void()> durable) override;
   void perform(protocol::Effect effect) override;
   void records_held() override;
+  // Logs when the disk of the journal becomes full, and when it has space again; as long as it is full, space is looked
+  // for. Called once at the start, then by itself.
+  void tell_space();
 
  private:
   void run(const protocol::Append&) {}
@@ -88,7 +91,7 @@ class Executor final : public protocol::Ports {
   void run(const protocol::Stopped& stopped);
 
   void begin(const protocol::Call& call);
-  void tell_space();
+  void look_for_space();
   std::string empty_checkpoint_for(const protocol::UpdateId& id) const;
   // Runs `job` on the pool, then `done` here, unless we are gone.
   void in_pool(Pool& pool, std::function<void()> job, std::function<void()> done);
@@ -106,6 +109,7 @@ class Executor final : public protocol::Ports {
   std::map<protocol::TimerId, Loop::TimerId> timers_;
   std::optional<Loop::TimerId> flush_;  // of records that are held
   bool space_told_ = false;
+  std::optional<Loop::TimerId> space_look_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

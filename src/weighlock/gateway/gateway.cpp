@@ -170,6 +170,7 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
         router.handle(std::move(request), std::move(responder));
       }) {
   executor.attach(driver);
+  executor.tell_space();
   restore_credentials(driver.state(), credentials);
   add_compat_routes(router, api);
   add_meta_routes(router, api);

@@ -67,6 +67,7 @@ class FakeEngine {
   std::atomic<int> loads{0};
   std::atomic<int> requests{0};
   std::atomic<bool> refuse_loads{false};
+  std::atomic<bool> refuse_flushes{false};
   std::string key;                                                 // that every route asks for; "" = none
   std::function<RequestFate()> fate;                               // asked of each request
   std::function<void(const HttpRequest&, const Responder&)> awex;  // its /awex routes, where it has them
@@ -126,6 +127,8 @@ class FakeEngine {
       return answer.respond(json_reply(200, {{"model_path", path}, {"weight_version", label}}));
     if (target == "/ready") return answer.respond(HttpResponse{paused ? 503 : 200, {}, ""});
     if (target == "/health") return answer.respond(HttpResponse{paused ? 503 : 200, {}, ""});
+    if (target == "/flush_cache" && refuse_flushes)
+      return answer.respond(HttpResponse{400, {}, "Flush cache failed.\n"});
     if (target == "/flush_cache") return answer.respond(HttpResponse{200, {}, "Cache flushed.\n"});
     if (target == "/pause_generation" || target == "/continue_generation") {
       paused = target == "/pause_generation";

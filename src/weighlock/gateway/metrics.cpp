@@ -33,7 +33,7 @@ void Metrics::update_ended(const protocol::Update& update, Instant now) {
   totals.pause_seconds_total += totals.pause_seconds_last;
 }
 
-std::string Metrics::text(const protocol::State& state, std::int64_t journal_records) const {
+std::string Metrics::text(const protocol::State& state, std::int64_t journal_records, bool disk_full) const {
   std::string out;
   head(out, "weighlock_updates_total", "counter", "Updates that ended, by pair and terminal state.");
   for (const auto& [key, count] : ended_)
@@ -52,11 +52,18 @@ std::string Metrics::text(const protocol::State& state, std::int64_t journal_rec
   }
   std::map<std::pair<std::string, std::string>, int> workers;
   for (const auto& [url, worker] : state.workers) {
-    if (!worker.pair.empty()) ++workers[{worker.pair, std::string(worker_state_word(worker.state))}];
+    if (!worker.pair.empty()) ++workers[{worker.pair, std::string(worker_state_word(worker))}];
   }
   head(out, "weighlock_workers", "gauge", "Workers by pair and state.");
   for (const auto& [key, count] : workers)
     out += fmt::format("weighlock_workers{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);
+  std::map<std::string, int> owing;
+  for (const auto& [url, worker] : state.workers) {
+    if (!worker.pair.empty()) owing[worker.pair] += worker.owes_flush && worker.owes_flush->since ? 1 : 0;
+  }
+  head(out, "weighlock_flush_owed_workers", "gauge", "Workers that serve with prefixes of former weights (mode keep).");
+  for (const auto& [pair, count] : owing)
+    out += fmt::format("weighlock_flush_owed_workers{{pair={}}} {}\n", quoted(pair), count);
   std::map<std::pair<std::string, std::string>, int> adapters;
   for (const auto& [name, pair] : state.pairs) {
     for (const auto& [url, known] : pair.adapters) ++adapters[{name, known.cause ? "lacking" : "serving"}];
@@ -67,6 +74,9 @@ std::string Metrics::text(const protocol::State& state, std::int64_t journal_rec
         fmt::format("weighlock_adapter_workers{{pair={},state={}}} {}\n", quoted(key.first), quoted(key.second), count);
   head(out, "weighlock_journal_records", "gauge", "Records in the journal.");
   out += fmt::format("weighlock_journal_records {}\n", journal_records);
+  head(out, "weighlock_journal_disk_full", "gauge",
+       "1 while the state directory's disk is full and updates are refused.");
+  out += fmt::format("weighlock_journal_disk_full {}\n", disk_full ? 1 : 0);
   return out;
 }
 

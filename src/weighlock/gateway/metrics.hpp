@@ -13,7 +13,7 @@ namespace weighlock {
 class Metrics {
  public:
   void update_ended(const protocol::Update& update, Instant now);
-  std::string text(const protocol::State& state, std::int64_t journal_records) const;
+  std::string text(const protocol::State& state, std::int64_t journal_records, bool disk_full) const;
 
  private:
   struct PairTotals {

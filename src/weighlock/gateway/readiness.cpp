@@ -46,8 +46,7 @@ std::string doubt_of(const protocol::Worker& worker, const Readiness::Reading& r
   if (reading.silent) return "";
   if (!reading.state) return "it can't be read: " + reading.text;
   if (reading.state->paused) return "the engine says that it is paused";
-  const bool never_read = worker.incarnation.empty() && worker.start_label.empty() && worker.start_path.empty();
-  if (never_read) return "";
+  if (!protocol::was_read(worker)) return "";
   const std::string& now = reading.state->incarnation;
   if (!worker.incarnation.empty() && !now.empty() && now != worker.incarnation)
     return fmt::format("another process answers (started {}, known {}): it serves what it started with", now,

@@ -44,6 +44,34 @@ class ReadinessTest : public NativeTest {
   std::string target_;
 };
 
+TEST_F(NativeTest, workers_of_a_new_pair_are_ready_when_they_were_reached_and_not_before) {
+  start();
+  json::object asked = body();
+  asked["workers"].as_array().push_back(json::object{{"url", "http://127.0.0.1:1"}});  // nothing listens there
+  ASSERT_EQ(call("PUT", "/v1/pairs/actor", asked).status, 201);
+  const std::string missing = "/v1/pairs/actor/workers/127.0.0.1:1/ready";
+  EXPECT_EQ(raw_call("GET", missing, "", {}).status, 503);
+  const std::string there = "/v1/pairs/actor/workers/" + engines[0]->url().substr(7) + "/ready";
+  Reply reply;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  do reply = raw_call("GET", there, "", {});
+  while (reply.status != 200 && std::chrono::steady_clock::now() < until);
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  do reply = raw_call("GET", missing, "", {});
+  while (reply.body.find("refused") == std::string::npos && std::chrono::steady_clock::now() < until);
+  EXPECT_EQ(reply.status, 503);
+  const json::value answer = reply.json();
+  EXPECT_EQ(answer.at("ready"), json::value(false));
+  EXPECT_EQ(answer.at("worker").at("state").as_string(), "unknown");
+  EXPECT_EQ(answer.at("worker").at("cause").at("code").as_string(), "unreachable");
+  EXPECT_NE(reply.body.find("not reached yet: "), std::string::npos) << reply.body;
+  do reply = call("GET", "/v1/pairs/actor");
+  while (reply.json().at("workers").at("ready").to_number<int>() != 3 && std::chrono::steady_clock::now() < until);
+  EXPECT_EQ(reply.json().at("workers").at("ready").to_number<int>(), 3) << reply.body;
+  EXPECT_NE(call("GET", "/metrics").body.find("weighlock_workers{pair=\"actor\",state=\"unknown\"} 1"),
+            std::string::npos);
+}
+
 TEST_F(ReadinessTest, an_engine_that_restarted_on_its_start_weights_is_not_ready) {
   begin();
   on_loop([&] { engines[0]->restart(directory.path("start")); });

@@ -97,6 +97,29 @@ TEST_F(GatewayReconcileTest, an_engine_that_the_other_one_replaces_on_its_addres
   EXPECT_FALSE(engines[1]->paused);
 }
 
+TEST_F(GatewayReconcileTest, an_engine_that_is_never_idle_in_mode_keep_holds_no_update_up_and_is_flushed_later) {
+  start();
+  make_pair();
+  engines[2]->refuse_flushes = true;
+  const auto began = std::chrono::steady_clock::now();
+  const Reply reply = call("POST", "/v1/pairs/actor/updates?wait=60",
+                           {{"version", 7}, {"policy", json::object{{"pause_mode", "keep"}}}});
+  ASSERT_EQ(reply.json().at("state").as_string(), "succeeded") << reply.body;
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));  // once 30 s, the resume's deadline
+  EXPECT_NE(reply.body.find("flush_failed"), std::string::npos) << reply.body;
+  const std::size_t i = index_of(engines[2]->url());
+  const json::value view = worker_view(i);
+  EXPECT_EQ(view.at("state").as_string(), "ready");
+  ASSERT_TRUE(view.as_object().contains("flush_owed"));
+  EXPECT_EQ(view.at("flush_owed").at("version").as_int64(), 7);
+  EXPECT_TRUE(view.at("flush_owed").at("since").is_string());
+  const std::string owing = "weighlock_flush_owed_workers{pair=\"actor\"} ";
+  EXPECT_NE(raw_call("GET", "/metrics", "", {}).body.find(owing + "1\n"), std::string::npos);
+  engines[2]->refuse_flushes = false;
+  until("the flush", [&] { return !worker_view(i).as_object().contains("flush_owed"); });
+  EXPECT_NE(raw_call("GET", "/metrics", "", {}).body.find(owing + "0\n"), std::string::npos);
+}
+
 TEST_F(GatewayReconcileTest, an_engine_that_refused_a_load_is_brought_back_when_it_takes_one) {
   start();
   make_pair();

@@ -54,7 +54,7 @@ void tell_group(const Record& record) {
 // What others do to engines behind our back, and what becomes of workers between updates.
 void tell_worker(const Record& record) {
   const std::string_view state = text(record.body, "state");
-  if (state == protocol::kContinuedByOther || state == protocol::kPausedByOther)
+  if (state == protocol::kContinuedByOther || state == protocol::kPausedByOther || state == protocol::kNotReached)
     return log_warn("pair={} worker {}: {}", record.pair, record.worker, text(record.body, "message"));
   const bool is_told = state == name(WorkerState::joining) || state == name(WorkerState::foreign) ||
                        state == name(WorkerState::draining);

@@ -29,6 +29,14 @@ json::array phases_view(const ViewContext& context, const Update& update) {
   return out;
 }
 
+// How the update left the worker, or what it is now while the update runs. Of an adapter the verdict tells.
+json::value state_of_target(const State& state, const std::string& url, const Target& target) {
+  if (target.adapter) return nullptr;
+  if (target.ended_as) return json::value(worker_state_word(*target.ended_as));
+  const auto worker = state.workers.find(url);
+  return worker == state.workers.end() ? json::value(nullptr) : json::value(worker_state_word(worker->second));
+}
+
 json::array targets_view(const ViewContext& context, const Update& update) {
   json::array out;
   for (const auto& [url, target] : update.targets) {
@@ -37,6 +45,7 @@ json::array targets_view(const ViewContext& context, const Update& update) {
     one["url"] = url;
     one["verdict"] = name(target.verdict);
     one["evidence"] = name(target.evidence);
+    one["state"] = state_of_target(context.state, url, target);
     one["switched_at"] =
         target.switched_at ? json::value(context.clock.text(*target.switched_at)) : json::value(nullptr);
     one["duration_ms"] = target.load_took ? json::value(target.load_took->count()) : json::value(nullptr);
@@ -77,6 +86,15 @@ json::value adapter_view(const ViewContext& context, const Update& update) {
   return json::string(adapter_name(*pair->second.spec.lora, update.version.version));
 }
 
+// Prefixes of weights before `version` are served still, since then; null: it doesn't serve.
+json::object owed_flush_view(const ViewContext& context, const Worker& worker) {
+  json::object out;
+  out["version"] = worker.version ? json::value(worker.version->version) : json::value(nullptr);
+  out["since"] = worker.owes_flush->since ? json::value(context.clock.text(*worker.owes_flush->since)) : nullptr;
+  out["tries"] = worker.owes_flush->tries;
+  return out;
+}
+
 }  // namespace
 
 std::string worker_id(std::string_view url) {
@@ -108,6 +126,11 @@ std::string_view worker_state_word(WorkerState state) {
   }
 }
 
+std::string_view worker_state_word(const Worker& worker) {
+  const bool is_unread = worker.state == WorkerState::ready && !is_ready(worker);
+  return worker_state_word(is_unread ? WorkerState::unknown : worker.state);
+}
+
 Milliseconds pause_of(const Update& update, Instant now) {
   const Instant end = update.ended_at.value_or(now);
   Milliseconds resumed{0};
@@ -129,13 +152,14 @@ json::object worker_view(const ViewContext& context, const Worker& worker) {
   out["id"] = worker_id(worker.url);
   out["url"] = worker.url;
   out["dialect"] = worker.dialect ? json::value(name(*worker.dialect)) : json::value("auto");
-  out["state"] = worker_state_word(worker.state);
+  out["state"] = worker_state_word(worker);
   out["version"] =
       worker.version && worker.version->lineage > 0 ? json::value(worker.version->version) : json::value(nullptr);
   out["incarnation"] = worker.incarnation;
-  out["cause"] = cause_view(context, worker.cause);
+  out["cause"] = cause_view(context, cause_of(worker));
   if (worker.paused_by_other) out["paused_by"] = "other";
   if (worker.joins.failures > 0) out["joins_failed"] = worker.joins.failures;
+  if (worker.owes_flush) out["flush_owed"] = owed_flush_view(context, worker);
   return out;
 }
 
@@ -197,7 +221,8 @@ json::value text_or_null(const std::string& text) {
 
 json::object versions_view(const ViewContext& context, const Pair& pair) {
   std::set<std::string> removable;
-  for (const StoredVersion& one : removable_versions(context.state, pair)) removable.insert(one.version.directory);
+  for (const StoredVersion& one : removable_versions(context.state, pair, true))
+    removable.insert(one.version.directory);
   json::array items;
   for (auto it = pair.stored.rbegin(); it != pair.stored.rend(); ++it) {
     json::array leases;
@@ -262,7 +287,7 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
       if (!adapters->second.cause) ++ready;
       continue;
     }
-    if (it->second.state == WorkerState::ready) ++ready;
+    if (is_ready(it->second)) ++ready;
     if (worker_state_word(it->second.state) == "quarantined") ++quarantined;
   }
   json::object out;

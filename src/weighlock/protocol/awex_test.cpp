@@ -145,6 +145,35 @@ TEST_F(AwexTest, after_a_death_behind_a_collective_that_failed_all_are_brought_b
   for (int i = 0; i < 2; ++i) EXPECT_EQ(worker(i).state, WorkerState::ready) << i;
 }
 
+// The labels behind a collective are on record with it; what was read after the death shows that none was written.
+TEST_F(AwexTest, version_whose_transfer_was_cut_off_by_a_death_may_be_asked_for_again) {
+  connect(2);
+  ASSERT_EQ(update(request(1)).state, UpdateState::succeeded);
+  die_at_record(RecordKind::group, "", true);
+  request(2);
+  ASSERT_TRUE(dead());
+  start_again();
+  expect_fenced(0);
+  expect_fenced(1);
+  const UpdateId again = request(2);
+  EXPECT_EQ(update(again).state, UpdateState::succeeded) << update(again).error->text();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(worker(i).state, WorkerState::ready) << i;
+}
+
+TEST_F(AwexTest, version_that_a_worker_was_labelled_with_before_a_death_is_not_taken_again) {
+  connect(2);
+  ASSERT_EQ(update(request(1)).state, UpdateState::succeeded);
+  die_at_record(RecordKind::group, "", true);
+  request(2);
+  ASSERT_TRUE(dead());
+  engine(1).label = "2";  // its step behind the collective was on its way
+  start_again();
+  const UpdateId again = request(2);
+  EXPECT_EQ(update(again).state, UpdateState::rejected);
+  EXPECT_NE(update(again).error->text().find("publish a higher version"), std::string::npos);
+  EXPECT_EQ(update(request(3)).state, UpdateState::succeeded);
+}
+
 TEST_F(AwexTest, one_worker_that_fails_tears_all_and_the_group_is_dead) {
   connect(3);
   script(1, OperationKind::load, refused());

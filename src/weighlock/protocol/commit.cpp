@@ -117,10 +117,6 @@ void on_resume_timer(Context& context, Update& update) {
     const bool waits = target.step >= Step::resuming && target.step <= Step::probing;
     const bool barriered = target.step == Step::barrier || target.step == Step::former_label;
     if (target.caught_up || (!waits && !barriered)) continue;
-    if (target.step == Step::flushing_after && !target.call) {
-      end_flush_tries(context, update, target);
-      continue;
-    }
     context.give_up(target);
     const std::string before = target.cause ? target.cause->message + "; " : "";
     quarantine(context, update, target,

@@ -138,21 +138,23 @@ void Context::call(Update& update, Target& target, Step step, Operation operatio
 }
 
 void Context::call_between_updates(Worker& worker, Operation operation) {
-  worker.watch.call = send(worker, nullptr, false, std::move(operation), false);
+  const bool is_owed = operation.kind == OperationKind::flush;
+  worker.watch.call = send(worker, nullptr, false, std::move(operation), is_owed);
 }
 
 CallId Context::send(Worker& worker, const Update* update, bool unpaused, Operation operation, bool intent_durable) {
   WEIGHLOCK_CHECK(!worker.in_flight, "one operation at a time per worker");
   const CallId id = state_.next_id++;
   const UpdateId update_id = update ? update->id : UpdateId();
-  const EarlierCall sent{.call = id,
-                         .kind = operation.kind,
-                         .pause_mode = operation.pause_mode,
-                         .may_answer = true,
-                         .held_before = worker.paused_by_us,
-                         .unpaused = unpaused,
-                         .carries_label = !operation.label.empty(),
-                         .resumes_memory = !operation.memory.empty()};
+  EarlierCall sent{.call = id,
+                   .kind = operation.kind,
+                   .pause_mode = operation.pause_mode,
+                   .may_answer = true,
+                   .held_before = worker.paused_by_us,
+                   .unpaused = unpaused,
+                   .carries_label = !operation.label.empty(),
+                   .resumes_memory = !operation.memory.empty()};
+  note_cache_effect(sent, !operation.directory.empty(), update, worker.dialect ? &traits_of(worker) : nullptr);
   state_.calls[id] = {update_id, worker.url};
   if (changes_something(operation.kind) && !intent_durable)
     record_intent(update ? update->pair : worker.pair, update, worker.url, operation, unpaused, id);
@@ -186,7 +188,7 @@ void Context::give_up_watch(Worker& worker) {
 void Context::set_aside(Worker& worker) {
   const EarlierCall running = *worker.in_flight;
   worker.in_flight.reset();
-  if (changes_something(running.kind)) {
+  if (leaves_doubt(running)) {
     worker.earlier.push_back(running);
     state_.calls[running.call].first.clear();
   } else {
@@ -226,6 +228,7 @@ void Context::set_worker(Worker& worker, WorkerState state, std::optional<Cause>
   const bool changed = worker.state != state || worker.cause.has_value() != why.has_value() || new_reason;
   worker.state = state;
   worker.cause = std::move(why);
+  if (state == WorkerState::ready && worker.owes_flush && !worker.owes_flush->since) worker.owes_flush->since = now_;
   if (state == WorkerState::ready) worker.touched = false;
   if (state == WorkerState::ready) worker.joins = JoinHistory{};
   if (lasting) begin_watch(*this, worker);

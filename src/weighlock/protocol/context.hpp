@@ -53,7 +53,8 @@ class Context {
   void intend(const Update& update, Target& target, const Operation& operation);
   // Sends the operation and puts the target into `step`, which waits for its answer.
   void call(Update& update, Target& target, Step step, Operation operation);
-  // The same outside of any update, for the watch: the answer comes to on_watch_call.
+  // The same outside of any update, for the watch: the answer comes to on_watch_call. A flush is one that is owed, of
+  // which only the success makes a record: that it is owed stands there since its load.
   void call_between_updates(Worker& worker, Operation operation);
   // Stops waiting for the target's running call. A read is cancelled; what may still change something becomes an
   // earlier call.

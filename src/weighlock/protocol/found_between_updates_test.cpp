@@ -77,6 +77,7 @@ TEST_F(FoundBetweenUpdatesTest, load_that_did_nothing_leaves_a_worker_as_whole_a
 
 TEST_F(FoundBetweenUpdatesTest, look_that_is_not_answered_ends_when_its_worker_is_let_go) {
   connect(1);
+  advance(1s);
   request(1);
   silence(0, K::read_state);
   advance(12s);

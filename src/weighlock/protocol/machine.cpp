@@ -85,6 +85,7 @@ void record_outcome(Context& context, const UpdateId& update, const Worker& work
       {"operation", std::string(name(call.kind))}, {"call", call.call}, {"result", std::string(name(outcome.kind))}};
   if (!outcome.text.empty()) body["text"] = outcome.text;
   if (call.kind == OperationKind::barrier && outcome.reading) body["read"] = true;
+  if (call.pays_flush) body["owed"] = true;
   if (outcome.needs_restart) body["needs_restart"] = true;
   context.record(RecordKind::outcome, worker.pair, update, worker.url, std::move(body));
 }
@@ -120,7 +121,8 @@ void on_call_ended(Context& context, const CallEnded& event) {
                                                 worker.dialect && context.traits_of(worker).load_sets_label);
   note_ended(worker, call, event.outcome, writes_label);
   const bool watched = worker.watch.call == event.call;  // its reads fail each second while an engine is away
-  const bool told = changes_something(call.kind) || (call.kind == OperationKind::barrier && event.outcome.ok());
+  const bool told =
+      leaves_doubt(call) || (event.outcome.ok() && (call.kind == OperationKind::barrier || call.pays_flush));
   if (told || (!event.outcome.ok() && !watched)) record_outcome(context, update_id, worker, call, event.outcome);
   if (watched) return on_watch_call(context, worker, call, event.outcome);
   Update* update = context.find_update(update_id);
@@ -147,7 +149,7 @@ void on_whole_timer(Context& context, Update& update) {
 void on_target_timer(Context& context, Update& update, const std::string& url) {
   const auto it = update.targets.find(url);
   if (it == update.targets.end()) return;
-  if (it->second.step == Step::resume_waiting || it->second.step == Step::flushing_after) {
+  if (it->second.step == Step::resume_waiting) {
     on_resume_retry(context, update, it->second);
   } else if (it->second.step >= Step::heal_reading && it->second.step <= Step::heal_verifying) {
     on_heal_retry(context, update, it->second);
@@ -174,6 +176,7 @@ void on_timer(Context& context, const TimerFired& event) {
   if (purpose == "save") return on_save_timer(context, *update);
   if (purpose == "save_grace") return on_save_grace_timer(context, *update);
   if (purpose == "survey") return on_survey_timer(context, *update);
+  if (purpose == "silent_survey") return on_silent_survey_timer(context, *update);
   if (purpose == "pause") return on_pause_timer(context, *update);
   if (purpose == "load") return on_load_timer(context, *update);
   if (purpose == "transfer_grace") return on_transfer_grace_timer(context, *update);

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/ownership.hpp"
@@ -95,7 +96,8 @@ void enter_pair(Context& context, Pair& pair, const WorkerSpec& spec) {
     context.set_worker(worker, WorkerState::joining,
                        context.cause(CauseCode::restarted, "joined after the last update"));
   } else if (is_new) {
-    begin_watch(context, worker);
+    const Milliseconds apart(static_cast<std::int64_t>(pair.spec.workers.size()));  // a millisecond for each
+    look_soon(context, worker, std::min<Milliseconds>(apart, limits::kFirstLookWithin));
   }
 }
 

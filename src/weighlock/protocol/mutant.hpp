@@ -23,6 +23,7 @@ enum class Mutant {
   epoch_ignored,            // who was replaced goes on as if the pair were its own
   member_failure_ignored,   // a collective in which a member failed is taken for success
   adapters_outlive_owner,   // who takes a LoRA pair back believes what it knew of names before
+  owed_flush_forgotten,     // mode keep: what an engine refused to flush is not asked for again
   count_
 };
 

@@ -138,6 +138,10 @@ void take_over_worker(Pair& pair, Worker& worker, const HeldWorker* listed) {
   if (listed) worker.taken_over = TakenOver{true, listed->held, listed->incarnation, listed->label, false};
   worker.version.reset();
   worker.evidence = Evidence::none;
+  // Whether its former owner still owed it one, nobody tells.
+  const Policy& policy = pair.spec.policy;
+  worker.owes_flush.reset();
+  if (policy.pause_mode == PauseMode::keep && policy.pause != PauseOwner::caller) worker.owes_flush.emplace();
   pair.ownership.bring_back = pair.ownership.bring_back || listed != nullptr;
 }
 
@@ -157,6 +161,7 @@ void take_over_workers(State& state, const std::string& name, const Epoch& prede
     const auto listed = std::find_if(predecessor.paused.begin(), predecessor.paused.end(),
                                      [&, &here = url](const HeldWorker& held) { return held.url == here; });
     take_over_worker(pair->second, worker, listed == predecessor.paused.end() ? nullptr : &*listed);
+    if (worker.owes_flush && worker.state == WorkerState::ready) worker.owes_flush->since = now;
     std::erase_if(strangers, [&, &here = url](const HeldWorker& held) { return held.url == here; });
   }
   pair->second.ownership.strangers = std::move(strangers);
@@ -176,6 +181,7 @@ void let_go_of_workers(State& state, const std::string& name) {
     if (worker.pair != name) continue;
     worker.paused_by_us = worker.pause_since_read = false;
     worker.taken_over.reset();
+    worker.owes_flush.reset();  // whoever has the pair sees to it
   }
 }
 

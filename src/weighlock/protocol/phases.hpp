@@ -110,6 +110,8 @@ void read_worker(Context& context, Update& update, Target& target);
 // What to ask a worker to learn its state: a barrier, where earlier calls may still run and one exists.
 Operation next_reading(Context& context, Worker& worker);
 void on_survey_timer(Context& context, Update& update);
+// Who is known to be silent is left out; others may still answer.
+void on_silent_survey_timer(Context& context, Update& update);
 // What an answer of the engine says of the worker; true if it is another incarnation than the one known.
 bool observe(Context& context, Worker& worker, const StateReading& reading);
 // Another process answers for the target: what was read of the one before is void, whose pause it was above all.
@@ -188,8 +190,6 @@ void start_barrier(Context& context, Update& update, Target& target);
 void start_former_label(Context& context, Update& update, Target& target);
 void start_resume(Context& context, Update& update, Target& target);
 void on_resume_call(Context& context, Update& update, Target& target, OperationKind kind, const Outcome& outcome);
-// Gives up on the flush that follows a resume in mode keep; no call of it may be running.
-void end_flush_tries(Context& context, Update& update, Target& target);
 void on_resume_retry(Context& context, Update& update, Target& target);
 void quarantine(Context& context, Update& update, Target& target, Cause cause);
 void start_retry(Context& context, Update& update, Target& target, Milliseconds after);

@@ -55,5 +55,7 @@ std::string_view name(RecordKind kind);
 inline constexpr std::string_view kContinuedByOther = "continued_by_other";
 // Likewise: one that serves was found paused, and not by us.
 inline constexpr std::string_view kPausedByOther = "paused_by_other";
+// Likewise: one that came to a pair wasn't reached yet.
+inline constexpr std::string_view kNotReached = "not_reached";
 
 }  // namespace weighlock::protocol

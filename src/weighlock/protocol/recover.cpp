@@ -143,7 +143,11 @@ void forward(Context& context, Update& update, Target& target, const StateReadin
 }
 
 void back(Context& context, Update& update, Target& target, const StateReading& reading) {
-  const Worker& worker = context.worker_of(target);
+  Worker& worker = context.worker_of(target);
+  // The steps behind a collective are on record with it. Nothing is outstanding any more, so the label tells whether
+  // this one came to them; if not, the version may be asked for again (`close_update`).
+  if (update.transfer && worker.earlier.empty() && reading.label != update.version.label)
+    std::erase(worker.labels, update.version.label);
   // Its process may have become another before the gateway died: what is known of the target is of the former one.
   const bool restarted = !target.incarnation.empty() && target.incarnation != worker.incarnation;
   const bool touched =
@@ -154,7 +158,9 @@ void back(Context& context, Update& update, Target& target, const StateReading& 
     return start_former_label(context, update, target);
   }
   if (touched || (strange && heal_goal(context, update, target))) {
-    if (!target.cause)
+    // Who can be healed serves again, and that the gateway ended is the update's error, not the worker's cause.
+    const bool may_stay_out = update.transfer || !heal_goal(context, update, target);
+    if (!target.cause && may_stay_out)
       target.cause = context.cause(CauseCode::load_unknown, "the gateway ended before its load was judged");
     target.verdict = Verdict::unknown;
     return heal_or_quarantine(context, update, target);

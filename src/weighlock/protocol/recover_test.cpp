@@ -70,6 +70,28 @@ TEST_F(RecoveryTest, save_that_was_on_its_way_keeps_its_trainer_busy) {
   EXPECT_EQ(update(request(4)).state, UpdateState::succeeded);
 }
 
+TEST_F(RecoveryTest, workers_that_were_brought_back_after_a_death_in_the_load_keep_no_cause) {
+  die_in_version_2(RecordKind::intent, "load");
+  take_over();
+  ASSERT_EQ(update(last()).state, UpdateState::rolled_back);
+  for (int i = 0; i < 2; ++i) {
+    const Target& target = update(last()).targets.at(url(i));
+    EXPECT_EQ(target.ended_as, WorkerState::ready);
+    EXPECT_EQ(target.verdict, Verdict::verified);
+    EXPECT_FALSE(target.cause) << target.cause->message;
+  }
+  EXPECT_NE(update(last()).error->text().find("the gateway ended in phase"), std::string::npos);
+}
+
+TEST_F(RecoveryTest, worker_that_could_not_be_brought_back_after_a_death_says_why) {
+  die_in_version_2(RecordKind::intent, "load");
+  start_again_with([&] { script(1, K::load, failed(OutcomeKind::touched, "half of it"), -1); });
+  advance(1000s);
+  const Target& target = update(last()).targets.at(url(1));
+  EXPECT_NE(target.ended_as, WorkerState::ready);
+  EXPECT_TRUE(target.cause);
+}
+
 TEST_F(RecoveryTest, death_in_the_pause_barriers_each_worker_and_resumes_it) {
   die_in_version_2(RecordKind::intent, "pause");
   ASSERT_TRUE(engine(0).paused);

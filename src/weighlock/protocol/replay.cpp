@@ -117,7 +117,10 @@ State Replay::finish(std::string boot, Instant now) {
   process_ended();
   // The collective's time-out counts from now on: how long the process was gone, no clock of ours can tell.
   for (auto& [trainer, busy] : state_.busy) busy.since = now;
-  for (auto& [url, worker] : state_.workers) worker.joins.not_before = now;
+  for (auto& [url, worker] : state_.workers) {
+    worker.joins.not_before = now;
+    if (worker.owes_flush) worker.owes_flush->tries = 0;
+  }
   state_.boot = std::move(boot);
   return std::move(state_);
 }

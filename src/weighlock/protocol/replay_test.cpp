@@ -86,6 +86,8 @@ std::string at_rest(const State& state) {
     one["cause"] = cause_body(worker.cause);
     one["version"] = worker.version ? json::value(version_key(*worker.version)) : json::value(nullptr);
     one["joins_failed"] = worker.joins.failures;
+    one["owes_flush"] = worker.owes_flush.has_value();
+    one["serves_owing"] = worker.owes_flush && worker.owes_flush->since;
     out[url] = std::move(one);
   }
   for (const auto& [name, pair] : state.pairs) {

@@ -127,6 +127,8 @@ void Replay::begin_call(const Record& intent, CallId call) {
   in_flight_of_[intent.worker] = intent.update;
   sent.carries_label = !text_of(body, "label").empty();
   sent.resumes_memory = !text_of(body, "memory").empty();
+  note_cache_effect(sent, !text_of(body, "directory").empty(), update_of(intent),
+                    worker.dialect ? &dialects_.of(*worker.dialect) : nullptr);
   note_sent(worker, sent, std::string(text_of(body, "label")), writes_label(worker, sent));
   if (const Update* update = update_of(intent); update && update->transfer && sent.kind == OperationKind::load) {
     worker.version.reset();  // from the collective's beginning on nothing shows what it holds
@@ -179,6 +181,7 @@ void Replay::outcome(const Record& record, Instant at) {
   if (flag_of(body, "read")) outcome.reading.emplace();
   const auto call = static_cast<CallId>(number_of(body, "call"));
   const OperationKind kind = operation_of(body);
+  if (flag_of(body, "owed")) return worker.owes_flush.reset();  // the watch's flush, and it succeeded
   if (const auto plans = planned_.find(record.worker); plans != planned_.end() && changes_something(kind)) {
     const bool is_first = operation_of(json::value(plans->second.front().body)) == kind;
     if (is_first && !(worker.in_flight && worker.in_flight->call == call)) {
@@ -284,6 +287,7 @@ void Replay::worker_state(const Record& record, Instant at) {
     worker.touched = false;
     worker.joins = JoinHistory{};
     worker.paused_by_us = worker.pause_since_read = false;  // it was read, and ran
+    if (worker.owes_flush && !worker.owes_flush->since) worker.owes_flush->since = at;
     if (Pair* pair = pair_of(record)) {
       for (auto& [version, workers] : pair->spoiled) workers.erase(worker.url);
     }
@@ -294,14 +298,20 @@ void Replay::worker_state(const Record& record, Instant at) {
   if (!target || !resolved) return;
   target->step = Step::done;
   target->cause = state == WorkerState::ready ? std::nullopt : worker.cause;
-  if (state == WorkerState::ready && worker.version && target->load_sent) target->verdict = Verdict::verified;
+  if (state != WorkerState::ready || !worker.version || !target->load_sent) return;
+  target->verdict = Verdict::verified;
+  const Update* update = update_of(record);
+  if (worker.owes_flush && update && update->committed.value_or(false))
+    target->cause = Cause{CauseCode::flush_failed, owed_flush_text(""), at};
 }
 
 void Replay::worker_seen(const Record& record) {
   const json::value body(record.body);
   Worker& worker = worker_of(record);
   const bool is_same = worker.incarnation == text_of(body, "incarnation");
+  const bool is_first = worker.incarnation.empty() && worker.start_path.empty() && worker.start_label.empty();
   const EngineMemory memory = worker.memory;
+  const std::optional<OwedFlush> owed = worker.owes_flush;
   worker.incarnation = text_of(body, "incarnation");
   worker.start_label = text_of(body, "start_label");
   worker.start_path = text_of(body, "start_path");
@@ -320,6 +330,7 @@ void Replay::worker_seen(const Record& record) {
   if (is_other_engine) note_other_dialect(worker);
   note_new_process(worker);
   if (is_same) worker.memory = memory;
+  if (is_first || (is_same && !is_other_engine)) worker.owes_flush = owed;
   if (!flag_of(body, "outstanding")) {
     worker.earlier.clear();
     worker.touched = flag_of(body, "touched");

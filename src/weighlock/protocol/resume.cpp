@@ -58,10 +58,12 @@ void wait_and_retry(Context& context, Update& update, Target& target) {
 void mark_ready(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   const bool to_committed = update.committed.value_or(false) || update.kind == UpdateKind::join;
-  const bool has_old_prefixes = target.flushed_after && target.cause && target.cause->code == CauseCode::flush_failed;
-  const bool holds_it = to_committed && target.verdict == Verdict::verified && !has_old_prefixes;
-  if (holds_it || (target.cause && target.cause->code == CauseCode::resume_failed))
+  const bool holds_it = to_committed && target.verdict == Verdict::verified;
+  const bool has_old_prefixes = holds_it && worker.owes_flush;
+  const bool is_told = has_old_prefixes && target.cause && target.cause->code == CauseCode::flush_failed;
+  if ((holds_it && !is_told) || (target.cause && target.cause->code == CauseCode::resume_failed))
     target.cause.reset();  // it came back
+  if (has_old_prefixes && !is_told) target.cause = context.cause(CauseCode::flush_failed, owed_flush_text(""));
   target.step = Step::done;
   for (auto& [version, workers] : context.pair_of(update).spoiled) workers.erase(worker.url);
   context.set_worker(worker, WorkerState::ready);
@@ -69,9 +71,8 @@ void mark_ready(Context& context, Update& update, Target& target) {
 
 void after_check(Context& context, Update& update, Target& target) {
   const bool loaded = target.verdict == Verdict::verified;
-  if (loaded && update.policy.pause_mode == PauseMode::keep && target.resume_sent && !target.flushed_after) {
+  if (loaded && context.worker_of(target).owes_flush && !target.flushed_after) {
     target.flushed_after = true;
-    target.tries = 0;
     return send_flush(context, update, target);
   }
   if (loaded && update.policy.evidence == Evidence::probe && !target.was_paused) {
@@ -139,16 +140,13 @@ void on_resumed(Context& context, Update& update, Target& target, const Outcome&
   send_check(context, update, target);
 }
 
-// Mode keep: an engine refuses to flush while the requests that it kept still run, so it is asked again until the
-// resume's deadline. Then the worker serves all the same: its weights are whole, and old prefixes are what `keep`
-// accepts. They are told with its verdict.
+// Mode keep: an engine refuses to flush while the requests that it kept still run. It is asked once: who runs now runs
+// for seconds or without end, and each further try would only hold the update's answer up. The worker serves all the
+// same, for its weights are whole; that the flush is owed is told with its verdict, and the watch sees to it.
 void on_flushed_after(Context& context, Update& update, Target& target, const Outcome& outcome) {
   // Nothing goes out behind a flush that may still run.
   if (!context.worker_of(target).earlier.empty()) return start_barrier(context, update, target);
-  if (!outcome.ok() && outcome.kind == OutcomeKind::untouched && outcome.code != ErrorCode::not_supported) {
-    ++target.tries;
-    return start_retry(context, update, target, kRetry);
-  }
+  if (!outcome.ok()) target.cause = context.cause(CauseCode::flush_failed, owed_flush_text(outcome.text));
   after_check(context, update, target);
 }
 
@@ -287,19 +285,7 @@ void on_resume_call(Context& context, Update& update, Target& target, OperationK
   finish_if_done(context, update);
 }
 
-void end_flush_tries(Context& context, Update& update, Target& target) {
-  context.cancel_timer(update, target.worker);
-  const std::string text =
-      "its weights are the new ones, and requests ran on, so its cache was not flushed: prefixes of the former version "
-      "stay in it until it is idle (POST /flush_cache then), or until an update with another pause_mode";
-  context.record(RecordKind::outcome, update, target.worker,
-                 {{"operation", "flush"}, {"result", "not done"}, {"text", text}});
-  target.cause = context.cause(CauseCode::flush_failed, text);
-  after_check(context, update, target);
-}
-
 void on_resume_retry(Context& context, Update& update, Target& target) {
-  if (target.step == Step::flushing_after) return send_flush(context, update, target);
   const Worker& worker = context.worker_of(target);
   if (!worker.earlier.empty() || target.recovered) {
     start_barrier(context, update, target);

@@ -9,8 +9,8 @@
 namespace weighlock::protocol {
 
 // What retention would delete now, or forget if it was handed over; oldest first. Nothing while a load may still run
-// somewhere.
-std::vector<StoredVersion> removable_versions(const State& state, const Pair& pair);
+// somewhere. What was rolled back waits for the next commit, unless an operator asks for it.
+std::vector<StoredVersion> removable_versions(const State& state, const Pair& pair, bool operator_asks);
 // Who needs a stored version, in words for people: "committed", "last good", a worker's URL, an update's id.
 std::vector<std::string> leases_of(const State& state, const Pair& pair, const VersionRef& version);
 

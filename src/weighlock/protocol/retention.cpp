@@ -3,8 +3,9 @@
 // The newest `keep_versions` of a pair stay, and beside them whatever is leased: what is committed, what workers are
 // healed with, what a worker holds, what a rollback goes to. Directories that were handed over are never ours to
 // delete, and are forgotten instead; those of attempts that failed before their seal went when the attempt ended; a
-// version that was rolled back stays for whoever wants to know why, until the next commit. Leases end with updates, and
-// between them: with an engine's process, with a call that was in doubt, with an adapter that was unloaded.
+// version that was rolled back stays for whoever wants to know why, until the next commit or until an operator
+// collects. Leases end with updates, and between them: with an engine's process, with a call that was in doubt, with an
+// adapter that was unloaded.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,21 +58,22 @@ bool is_leased(const State& state, const Pair& pair, const std::string& director
                      [&](const auto& entry) { return is_at(entry.second.version, directory); });
 }
 
-// What of `stored` goes by its age alone.
-std::vector<bool> superseded(const std::deque<StoredVersion>& stored, std::size_t keep) {
+// What of `stored` goes by its age alone. An operator who collects has seen why it was rolled back.
+std::vector<bool> superseded(const std::deque<StoredVersion>& stored, std::size_t keep, bool operator_asks) {
   std::vector<bool> out(stored.size());
   std::size_t newer = 0;  // committed ones
   for (std::size_t i = stored.size(); i-- > 0;) {
-    out[i] = stored[i].committed ? newer >= keep : newer > 0;
+    out[i] = stored[i].committed ? newer >= keep : operator_asks || newer > 0;
     if (stored[i].committed) ++newer;
   }
   return out;
 }
 
-// Deletes what may go, in the name of `update` ("": an operator asked). What was handed over is only forgotten.
-std::vector<StoredVersion> collect(Context& context, const std::string& name, const UpdateId& update) {
+// Deletes what may go, in the name of `update` ("": between updates). What was handed over is only forgotten.
+std::vector<StoredVersion> collect(Context& context, const std::string& name, const UpdateId& update,
+                                   bool operator_asks = false) {
   Pair& pair = context.state().pairs.at(name);
-  std::vector<StoredVersion> going = removable_versions(context.state(), pair);
+  std::vector<StoredVersion> going = removable_versions(context.state(), pair, operator_asks);
   for (const StoredVersion& one : going) {
     const VersionRef& version = one.version;
     if (one.handed) {
@@ -109,9 +111,9 @@ void note_digest(Pair& pair, const VersionRef& version) {
   }
 }
 
-std::vector<StoredVersion> removable_versions(const State& state, const Pair& pair) {
+std::vector<StoredVersion> removable_versions(const State& state, const Pair& pair, bool operator_asks) {
   const std::vector<bool> old =
-      superseded(pair.stored, static_cast<std::size_t>(std::max(1, pair.spec.policy.keep_versions)));
+      superseded(pair.stored, static_cast<std::size_t>(std::max(1, pair.spec.policy.keep_versions)), operator_asks);
   if (std::find(old.begin(), old.end(), true) == old.end() || load_may_run(state, pair.spec.name)) return {};
   std::vector<StoredVersion> out;
   for (std::size_t i = 0; i < pair.stored.size(); ++i) {
@@ -168,7 +170,7 @@ void on_collect(Context& context, const CollectVersions& event) {
                   {});
   std::vector<std::string> directories;
   const std::vector<StoredVersion> going =
-      event.dry_run ? removable_versions(state, it->second) : collect(context, event.pair, "");
+      event.dry_run ? removable_versions(state, it->second, true) : collect(context, event.pair, "", true);
   for (const StoredVersion& one : going) directories.push_back(one.version.directory);
   answer(std::nullopt, std::move(directories));
 }

@@ -85,6 +85,30 @@ TEST_F(Keeping, a_version_that_was_rolled_back_stays_until_the_next_commit) {
   EXPECT_TRUE(is_discarded(refused));
 }
 
+TEST_F(Keeping, an_operator_who_collects_gets_rid_of_versions_that_were_rolled_back) {
+  connect_keeping(2, 3);
+  const std::string served = commit(1);
+  for (int i = 0; i < 2; ++i) script(i, OperationKind::load, failed(OutcomeKind::untouched, "refused"), 1);
+  const UpdateId id = request(2, state().pairs.at("actor").spec.policy);
+  const std::string refused = update(id).version.directory;
+  const auto collect = [&](bool dry_run) {
+    CollectVersions event;
+    event.token = 77;
+    event.pair = "actor";
+    event.dry_run = dry_run;
+    post(event);
+    return replies.back().collected;
+  };
+  EXPECT_EQ(collect(true), std::vector<std::string>{refused});
+  EXPECT_FALSE(is_discarded(refused));
+  EXPECT_EQ(collect(false), std::vector<std::string>{refused});
+  EXPECT_TRUE(is_discarded(refused));
+  EXPECT_FALSE(is_discarded(served));
+  EXPECT_TRUE(collect(false).empty());
+  flush();
+  EXPECT_EQ(replayed().pairs.at("actor").stored.size(), 1U);
+}
+
 TEST_F(Keeping, a_handed_directory_is_never_deleted) {
   connect_keeping(2, 1);
   for (std::int64_t version = 1; version <= 4; ++version) {

@@ -30,6 +30,18 @@ struct EarlierCall {
   bool since_read = true;  // no reading came after it, so a process that is seen first now may have got it
   bool carries_label = false;   // a load: its label is written with it, where the dialect does so
   bool resumes_memory = false;  // a load that is no more than that: Worker::memory says of what
+  bool keeps_cache = false;     // a load in mode `keep`: what was cached stays, and is of other weights then
+  bool drops_cache = false;     // its success leaves no prefix of former weights
+  bool owed_before = false;     // with `keeps_cache`: a flush was owed already
+  bool pays_flush = false;      // the watch's flush of an owed one: nothing that follows depends on whether it ran
+};
+
+// Its weights were replaced in mode `keep`, and no flush of its cache has succeeded since: an engine refuses one while
+// requests run. Asked for again between updates until it is done (watch.cpp), by the load's records also after a
+// restart.
+struct OwedFlush {
+  std::optional<Instant> since;  // READY with it since; none: not READY yet
+  int tries = 0;                 // by this process, since the last load
 };
 
 // The look that is kept on a worker between updates (watch.cpp).
@@ -41,6 +53,7 @@ struct Watch {
   int failures = 0;                // in a row; they stretch the time to the next look
   int continues = 0;               // found running since this was last told
   std::optional<Instant> told_at;  // when a record last said that it was found running
+  std::optional<Cause> trouble;    // why the last look failed, since the first that did; none = it was answered
 };
 
 // How often bringing a worker to the committed version failed, between updates (join.cpp).
@@ -79,6 +92,7 @@ struct Worker {
   bool paused_by_other = false;
   bool touched = false;  // a load was sent since it was READY or a new process: its label needn't say what it holds
   EngineMemory memory = EngineMemory::whole;
+  std::optional<OwedFlush> owes_flush;
 
   std::vector<EarlierCall> earlier;
   std::optional<EarlierCall> in_flight;  // at most one
@@ -87,6 +101,15 @@ struct Worker {
   std::optional<TakenOver> taken_over;  // from another gateway, and not read since its calls have ended
   JoinHistory joins;
 };
+
+// A process of it was read: before that nothing says that there is an engine, whatever its state.
+bool was_read(const Worker& worker);
+
+// It serves, and that is known: what routers and people are told (`state` is the baseline that an update begins with).
+bool is_ready(const Worker& worker);
+
+// Why it isn't ready, with what its looks found since: what people are told.
+std::optional<Cause> cause_of(const Worker& worker);
 
 enum class Role { member, extra };
 
@@ -142,7 +165,7 @@ struct Target {
   bool paused = false;
   bool label_changed = false;
   bool resume_sent = false;
-  bool flushed_after = false;  // mode keep: the flush after the resume was sent
+  bool flushed_after = false;  // mode keep: the one flush after the resume was sent
   bool load_sent = false;
   bool asked = false;            // the answer to its load was lost once, and it was asked
   bool unproven = false;         // ... and showed the new label: only evidence above that counts

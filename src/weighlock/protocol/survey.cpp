@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -18,8 +19,31 @@ void survey_ended(Context& context, Update& update) {
     if (target.step == Step::surveying) return;
   }
   context.cancel_timer(update, "survey");
+  context.cancel_timer(update, "silent_survey");
   if (update.state == UpdateState::preparing) return first_survey_done(context, update);
   if (update.state == UpdateState::pausing) return pausing_survey_done(context, update);
+}
+
+// Not one that serves: who is busy is waited for until enough looks were missed to fence it.
+bool is_known_silent(const Worker& worker) {
+  constexpr int kMissedLooks = 2;
+  if (worker.state == WorkerState::ready) return false;
+  const bool is_out = worker.state == WorkerState::quarantined && worker.cause;
+  return worker.watch.failures >= kMissedLooks || (is_out && worker.cause->code == CauseCode::unreachable);
+}
+
+// Some are, and some aren't: if nobody is known to answer, each gets its time.
+bool knows_who_is_silent(Context& context, const Update& update) {
+  const auto silent = std::count_if(update.targets.begin(), update.targets.end(), [&](const auto& entry) {
+    return is_known_silent(context.worker_of(entry.second));
+  });
+  return silent > 0 && static_cast<std::size_t>(silent) < update.targets.size();
+}
+
+void give_up_reading(Context& context, Target& target, std::string why) {
+  context.give_up(target);
+  target.step = Step::surveyed;
+  target.cause = context.cause(CauseCode::unreachable, std::move(why));
 }
 
 // The process that was read spoke another dialect than the one that answers: whatever it tells of its start.
@@ -91,6 +115,26 @@ void record_seen(Context& context, const Worker& worker) {
 
 }  // namespace
 
+bool was_read(const Worker& worker) {
+  return !worker.incarnation.empty() || !worker.start_path.empty() || !worker.start_label.empty();
+}
+
+// One that only LoRA pairs use is asked nothing before their first update: its adapters are what can be told of it.
+bool is_ready(const Worker& worker) {
+  return worker.state == WorkerState::ready && (worker.pair.empty() || was_read(worker));
+}
+
+std::optional<Cause> cause_of(const Worker& worker) {
+  const std::optional<Cause>& trouble = worker.watch.trouble;
+  const bool is_awaited =
+      worker.state == WorkerState::joining || (worker.state == WorkerState::ready && !is_ready(worker));
+  if (!is_awaited || (!trouble && worker.cause)) return worker.cause;
+  Cause out = trouble.value_or(Cause{CauseCode::unreachable, "no look at it has ended", Instant{}});
+  out.message = (was_read(worker) ? "it doesn't answer: " : "not reached yet: ") + out.message;
+  if (worker.cause) out.message = worker.cause->message + "; " + out.message;
+  return out;
+}
+
 void read_worker(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   yield_watch(context, worker);
@@ -138,7 +182,7 @@ bool label_is_ours(const Worker& worker, const std::string& label) {
 }
 
 bool observe(Context& context, Worker& worker, const StateReading& reading) {
-  const bool first = worker.incarnation.empty() && worker.start_path.empty() && worker.start_label.empty();
+  const bool first = !was_read(worker);
   const bool other_start = !reading.incarnation.empty() && reading.incarnation != worker.incarnation;
   const bool is_new = !first && (other_start || is_other_engine(worker));
   if (first) {
@@ -156,6 +200,7 @@ bool observe(Context& context, Worker& worker, const StateReading& reading) {
     note_new_incarnation(context, worker, reading);
   }
   worker.seen_as = worker.dialect;
+  worker.watch.trouble.reset();
   if (!reading.incarnation.empty()) {  // a brief reading doesn't tell which process answers
     worker.pause_since_read = worker.load_since_read = false;
     for (EarlierCall& earlier : worker.earlier) earlier.since_read = false;
@@ -176,6 +221,8 @@ void begin_survey(Context& context, Update& update) {
     target.worker = url;
   }
   context.start_timer(update, "survey", update.policy.deadlines.pause);
+  if (knows_who_is_silent(context, update))
+    context.start_timer(update, "silent_survey", std::min(limits::kSilentSurvey, update.policy.deadlines.pause));
   for (auto& [url, target] : update.targets) read_worker(context, update, target);
   if (update.targets.empty()) survey_ended(context, update);
 }
@@ -240,11 +287,19 @@ void survey_step(Context& context, Update& update, Target& target, OperationKind
 
 void on_survey_timer(Context& context, Update& update) {
   for (auto& [url, target] : update.targets) {
-    if (target.step != Step::surveying) continue;
-    context.give_up(target);
-    target.step = Step::surveyed;
-    target.cause = context.cause(CauseCode::unreachable,
-                                 fmt::format("read: no answer within {} ms", update.policy.deadlines.pause.count()));
+    if (target.step == Step::surveying)
+      give_up_reading(context, target,
+                      fmt::format("read: no answer within {} ms", update.policy.deadlines.pause.count()));
+  }
+  survey_ended(context, update);
+}
+
+void on_silent_survey_timer(Context& context, Update& update) {
+  for (auto& [url, target] : update.targets) {
+    if (target.step == Step::surveying && is_known_silent(context.worker_of(target)))
+      give_up_reading(
+          context, target,
+          fmt::format("read: no answer within {} ms, nor to the looks before", limits::kSilentSurvey.count()));
   }
   survey_ended(context, update);
 }

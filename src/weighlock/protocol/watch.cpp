@@ -5,6 +5,9 @@
 // second. Engines know no fence, so a trainer may continue behind our back what is quarantined: it is paused again, and
 // it is told once. Where such a worker is quiet and may be brought back, a join begins (join.cpp).
 //
+// One that serves and owes a flush of its cache (mode keep) is asked for it again with a look each second, ten times,
+// and then with each look.
+//
 // A look that finds nothing new makes no record. One that serves and is silent for `kSilentLooks` looks in a row is
 // fenced until it answers. Workers that only LoRA pairs use are looked at for their start time alone: a new process
 // gets its adapters back (lora_join.cpp), and label and pause of its model are nobody's here; a silent one is told to
@@ -51,6 +54,28 @@ std::uint64_t mixed(std::uint64_t salt, const std::string& worker) {
   return ((std::hash<std::string>{}(worker) ^ salt) * kMix) >> 32;
 }
 
+bool serves(const Worker& worker) {
+  return worker.state == WorkerState::ready || worker.state == WorkerState::draining;
+}
+
+// Whether its cache is still to be flushed, and may be: while the pair is in use (of one without a lease it is part of
+// its updates), and of one that runs. In a group that is being brought up an engine answers nobody.
+bool is_flush_due(Context& context, const Worker& worker) {
+  if (!worker.owes_flush || worker.state != WorkerState::ready || worker.pair.empty()) return false;
+  if (mutant(Mutant::owed_flush_forgotten)) return false;
+  if (worker.paused_by_us || worker.paused_by_other || !worker.earlier.empty() || !has_its_memory(worker)) return false;
+  const Pair& pair = context.state().pairs.at(worker.pair);
+  const bool is_left_alone = pair.spec.policy.pair_lease > Milliseconds(0) && is_dormant(pair, context.now());
+  return !is_left_alone && !is_brought_up(context.state(), worker.url);
+}
+
+// ... and is asked for with a look each second: not while an update prepares, whose own flush comes.
+bool flushes_soon(Context& context, const Worker& worker) {
+  if (!is_flush_due(context, worker) || worker.owes_flush->tries >= limits::kOwedFlushTriesSoon) return false;
+  const Update* active = context.find_update(context.state().pairs.at(worker.pair).active);
+  return worker.watch.failures == 0 && (!active || active->state >= UpdateState::resuming);
+}
+
 // How long until the worker is looked at again.
 Milliseconds period_of(Context& context, const Worker& worker) {
   constexpr int kDoublingsMax = 10;
@@ -58,8 +83,10 @@ Milliseconds period_of(Context& context, const Worker& worker) {
   const Milliseconds grown = state.watch_period * (1 << std::min(worker.watch.failures, kDoublingsMax));
   const bool waits = worker.state == WorkerState::joining && !is_dormant(state.pairs.at(worker.pair), context.now());
   if (waits || worker.state == WorkerState::quarantined) return std::min<Milliseconds>(grown, limits::kWatchBackOffMax);
-  // One that doesn't answer may be on its way back.
-  return worker.watch.failures > 0 ? std::min(grown, state.idle_watch_period) : state.idle_watch_period;
+  if (flushes_soon(context, worker)) return std::min(state.watch_period, state.idle_watch_period);
+  // One that doesn't answer may be on its way back, or up.
+  return worker.watch.failures > 0 || !was_read(worker) ? std::min(grown, state.idle_watch_period)
+                                                        : state.idle_watch_period;
 }
 
 // Looks at workers that serve are made together, once a second: a loop that wakes for each of a thousand costs more
@@ -72,19 +99,12 @@ void look_later(Context& context, Worker& worker) {
   set_timer(context, worker, after);
 }
 
-// Nothing is known of a worker that serves and was never asked what it is; its first update does that. In a group it
-// matters from the first day which process is in it.
 bool is_watched(Context& context, const Worker& worker) {
   if (is_for_adapters_only(context.state(), worker))
     return !context.state().stopping && worker.dialect.has_value() && is_shared(context.state(), worker.url);
   const auto pair = context.state().pairs.find(worker.pair);
   if (context.state().stopping || pair == context.state().pairs.end() || is_superseded(pair->second)) return false;
-  if (worker.state == WorkerState::abandoned || worker.state == WorkerState::gone) return false;
-  return worker.dialect.has_value() || worker.state != WorkerState::ready || pair->second.spec.awex.has_value();
-}
-
-bool serves(const Worker& worker) {
-  return worker.state == WorkerState::ready || worker.state == WorkerState::draining;
+  return worker.state != WorkerState::abandoned && worker.state != WorkerState::gone;
 }
 
 bool is_in_update(Context& context, const Worker& worker) {
@@ -232,6 +252,18 @@ void tell_foreign_pause(Context& context, Worker& worker) {
       {{"state", std::string(kPausedByOther)}, {"message", "it is paused, and not by this gateway; left alone"}});
 }
 
+// An update that begins meanwhile forgets the call: it holds nothing up, and nothing that follows depends on whether it
+// ran. So its intent needs no record either; that it is owed is one.
+void ask_for_flush(Context& context, Worker& worker) {
+  if (is_taken(context, context.state().pairs.at(worker.pair)) || !may_act(context, worker.pair)) return;
+  ++worker.owes_flush->tries;
+  Operation operation;
+  operation.kind = OperationKind::flush;
+  operation.pause_mode = PauseMode::keep;
+  context.call_between_updates(worker, std::move(operation));
+  set_timer(context, worker, context.state().watch_read_timeout);
+}
+
 // The look at one that serves. What is strange in a brief reading is read whole before anything follows from it.
 void on_serving_look(Context& context, Worker& worker, const StateReading& reading) {
   const bool ours = label_is_ours(worker, reading.label);
@@ -255,10 +287,25 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
   tell_foreign_pause(context, worker);
   look_later(context, worker);
   if (worker.state == WorkerState::ready && !reading.paused) begin_adapter_join(context, worker, worker.incarnation);
+  if (is_flush_due(context, worker) && !is_in_update(context, worker)) ask_for_flush(context, worker);
 }
 
-// A busy engine misses a look or two; one that is silent for longer gets no more requests until it answers.
-void on_failed_look(Context& context, Worker& worker, std::string_view why) {
+// People see why in the worker's status. One that came to the pair and isn't there is told once, too: its URL may be
+// wrong.
+void note_trouble(Context& context, Worker& worker, CauseCode code, std::string_view why) {
+  constexpr int kTellAt = 2;  // one look may be missed
+  Watch& watch = worker.watch;
+  const Instant since = watch.trouble ? watch.trouble->since : context.now();
+  watch.trouble = Cause{code, std::string(why), since};
+  const bool is_awaited = worker.state == WorkerState::ready || worker.state == WorkerState::joining;
+  if (was_read(worker) || !is_awaited || watch.failures != kTellAt) return;
+  context.record(RecordKind::worker_state, worker.pair, "", worker.url,
+                 {{"state", std::string(kNotReached)}, {"message", fmt::format("not reached yet: {}", why)}});
+}
+
+// A busy engine misses a look or two; one that is silent for longer gets no more requests until it answers. One that
+// was never read got none yet: it may be on its way up, and nothing is taken from it.
+void on_failed_look(Context& context, Worker& worker, CauseCode code, std::string_view why) {
   if (is_brought_up(context.state(), worker.url)) return look_later(context, worker);
   ++worker.watch.failures;
   const bool silent = worker.watch.failures >= limits::kSilentLooks;
@@ -267,7 +314,9 @@ void on_failed_look(Context& context, Worker& worker, std::string_view why) {
   // By another dialect's routes an engine can be silent, too (SGLang's for the start time takes vLLM ten seconds).
   if (worker.watch.failures % limits::kSilentLooks == 0) worker.strange_readings = limits::kStrangeReadings;
   const bool adapters_only = is_for_adapters_only(context.state(), worker);
-  if (!silent || (worker.state != WorkerState::ready && !adapters_only)) return look_later(context, worker);
+  if (!adapters_only) note_trouble(context, worker, code, why);
+  const bool may_be_fenced = adapters_only || (worker.state == WorkerState::ready && was_read(worker));
+  if (!silent || !may_be_fenced) return look_later(context, worker);
   const Cause cause = context.cause(
       CauseCode::unreachable, fmt::format("{} looks in a row had no answer; the last: {}", worker.watch.failures, why));
   if (adapters_only) {
@@ -292,13 +341,16 @@ void on_base_look(Context& context, Worker& worker, const StateReading& reading)
 }
 
 void on_look(Context& context, Worker& worker, const EarlierCall& call, const Outcome& outcome) {
-  if (!outcome.ok()) return on_failed_look(context, worker, outcome.text);
+  const bool refused_key = outcome.code == ErrorCode::permission_denied;
+  if (!outcome.ok())
+    return on_failed_look(context, worker, refused_key ? CauseCode::credentials : CauseCode::unreachable, outcome.text);
   const bool is_asked_again = call.kind == OperationKind::identify && worker.seen_as;
   if (is_asked_again) return look(context, worker);  // that its readings failed is forgotten when one is answered
   worker.watch.failures = 0;
   if (call.kind == OperationKind::identify && worker.dialect && serves(worker)) return look(context, worker);
   if (call.kind == OperationKind::identify || !outcome.reading) return look_later(context, worker);
   const StateReading& reading = *outcome.reading;
+  worker.watch.trouble.reset();
   if (is_for_adapters_only(context.state(), worker)) return on_base_look(context, worker, reading);
   if (call.kind == OperationKind::barrier) worker.earlier.clear();
   const bool is_new = worker.watch.whole && observe(context, worker, reading);
@@ -329,7 +381,7 @@ void begin_watch(Context& context, Worker& worker) {
   worker.watch.continues = 0;
   worker.watch.told_at.reset();
   if (worker.watch.call || !is_watched(context, worker)) return;
-  if (!serves(worker) || !worker.watch.timer) look_later(context, worker);
+  if (!serves(worker) || !worker.watch.timer || worker.owes_flush) look_later(context, worker);
 }
 
 void note_dialect(Context& context, Worker& worker, DialectKind dialect) {
@@ -341,6 +393,8 @@ void note_dialect(Context& context, Worker& worker, DialectKind dialect) {
 
 void look_soon(Context& context, Worker& worker, Milliseconds within) {
   worker.watch.whole = true;
+  if (!was_read(worker) && !worker.watch.trouble)
+    worker.watch.trouble = context.cause(CauseCode::unreachable, "no look at it has ended");
   if (worker.watch.call || !is_watched(context, worker)) return;
   const auto spread = static_cast<std::int64_t>(mixed(context.state().next_id, worker.url)) % (within.count() + 1);
   set_timer(context, worker, Milliseconds(spread));
@@ -353,7 +407,7 @@ void on_watch_timer(Context& context, TimerId timer, const std::string& url) {
   worker.watch.timer.reset();
   if (worker.watch.call) {  // no answer in time
     context.give_up_watch(worker);
-    if (is_watched(context, worker)) on_failed_look(context, worker, "none in time");
+    if (is_watched(context, worker)) on_failed_look(context, worker, CauseCode::unreachable, "no answer in time");
     return;
   } else if (is_watched(context, worker) && !is_in_update(context, worker)) {
     return look(context, worker);
@@ -365,6 +419,11 @@ void on_watch_call(Context& context, Worker& worker, const EarlierCall& call, co
   worker.watch.call.reset();
   cancel_timer(context, worker);
   if (!is_watched(context, worker)) return;
+  if (call.kind == OperationKind::flush) {
+    const bool is_silent = outcome.kind == OutcomeKind::not_sent || outcome.kind == OutcomeKind::unknown;
+    return is_silent ? on_failed_look(context, worker, CauseCode::unreachable, outcome.text)
+                     : look_later(context, worker);
+  }
   if (call.kind != OperationKind::pause) return on_look(context, worker, call, outcome);
   worker.watch.failures = outcome.ok() ? 0 : worker.watch.failures + 1;
   look_later(context, worker);

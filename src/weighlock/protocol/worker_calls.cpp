@@ -48,6 +48,12 @@ void end_unanswered(const Worker& worker, EarlierCall& call) {
   if (announced || drains) call.since_read = false;
 }
 
+void note_cache_ended(Worker& worker, const EarlierCall& call, OutcomeKind kind) {
+  const bool without_effect = kind == OutcomeKind::untouched || kind == OutcomeKind::not_sent;
+  if (call.keeps_cache && without_effect && !call.owed_before) worker.owes_flush.reset();
+  if (call.drops_cache && kind == OutcomeKind::ok) worker.owes_flush.reset();
+}
+
 bool is_of_a_version(const std::string& format, std::string_view label) {
   constexpr std::string_view kPlace = "{version}";
   const auto at = format.find(kPlace);
@@ -81,6 +87,26 @@ bool changes_something(OperationKind kind) {
   }
 }
 
+void note_cache_effect(EarlierCall& call, bool by_files, const Update* update, const DialectTraits* traits) {
+  const bool loads = call.kind == OperationKind::load && !call.resumes_memory;
+  const bool keeps = call.pause_mode == PauseMode::keep;
+  const bool is_callers = update && update->policy.pause == PauseOwner::caller;  // who continues it flushes it
+  call.keeps_cache = loads && keeps && !is_callers;
+  call.drops_cache =
+      call.kind == OperationKind::flush || (loads && !keeps && by_files && traits && traits->load_flushes);
+  call.pays_flush = call.kind == OperationKind::flush && !update;
+}
+
+std::string owed_flush_text(const std::string& words) {
+  return "its weights are the new ones, and its cache could not be flushed yet" +
+         (words.empty() ? std::string() : " (" + words + ")") +
+         ": prefixes of former versions stay in it until it is idle for once; it is asked again until then";
+}
+
+bool leaves_doubt(const EarlierCall& call) {
+  return changes_something(call.kind) && !call.pays_flush;
+}
+
 void note_sent(Worker& worker, const EarlierCall& call, const std::string& label, bool writes_label) {
   worker.in_flight = call;
   if (call.resumes_memory) note_memory_asked(worker);
@@ -88,6 +114,11 @@ void note_sent(Worker& worker, const EarlierCall& call, const std::string& label
   // After a label that says "loading:" on the same connection, a new process shows by its label that it did not get it.
   const bool announced = !worker.labels.empty() && says_loading(worker.labels.back());
   if (is_load(call.kind) && !announced) worker.load_since_read = true;
+  if (call.keeps_cache) {
+    worker.in_flight->owed_before = worker.owes_flush.has_value();
+    if (!worker.owes_flush) worker.owes_flush.emplace();
+    worker.owes_flush->tries = 0;
+  }
   if (call.kind == OperationKind::pause) worker.paused_by_us = worker.pause_since_read = true;
   if (writes_label && worker.labels.empty()) worker.labels.push_back(worker.start_label);
   if (writes_label) worker.labels.push_back(label);
@@ -97,12 +128,13 @@ void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome,
   worker.in_flight.reset();
   if (call.resumes_memory) note_memory_answered(worker, outcome.kind);
   if (writes_label) settle_labels(worker, outcome);
+  note_cache_ended(worker, call, outcome.kind);
   const bool without_effect = outcome.kind == OutcomeKind::untouched || outcome.kind == OutcomeKind::not_sent;
   if (call.kind == OperationKind::pause && without_effect) worker.paused_by_us = call.held_before;
   if (is_load(call.kind) && without_effect) worker.touched = call.held_before;
   if (call.kind == OperationKind::resume && outcome.ok()) worker.paused_by_us = worker.pause_since_read = false;
   if (call.kind == OperationKind::barrier && outcome.ok() && outcome.reading) worker.earlier.clear();
-  if (outcome.kind == OutcomeKind::unknown && changes_something(call.kind)) {
+  if (outcome.kind == OutcomeKind::unknown && leaves_doubt(call)) {
     worker.earlier.push_back(call);
     end_unanswered(worker, worker.earlier.back());
   }
@@ -110,6 +142,7 @@ void note_ended(Worker& worker, const EarlierCall& call, const Outcome& outcome,
 
 void note_new_process(Worker& worker) {
   worker.memory = EngineMemory::whole;
+  worker.owes_flush.reset();
   worker.touched = std::exchange(worker.load_since_read, false) ||
                    std::any_of(worker.earlier.begin(), worker.earlier.end(),
                                [](const EarlierCall& earlier) { return earlier.since_read && is_load(earlier.kind); });
@@ -145,6 +178,7 @@ bool note_late(Worker& worker, CallId call, OutcomeKind kind) {
       std::find_if(worker.earlier.begin(), worker.earlier.end(), [&](const EarlierCall& e) { return e.call == call; });
   if (it == worker.earlier.end()) return false;
   if (it->resumes_memory) note_memory_answered(worker, kind);
+  if (it->drops_cache) note_cache_ended(worker, *it, kind);  // nothing was loaded behind it
   if (kind == OutcomeKind::unknown) {
     end_unanswered(worker, *it);
   } else {

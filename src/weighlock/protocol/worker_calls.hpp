@@ -18,6 +18,14 @@ bool changes_something(OperationKind kind);
 // loaded before we knew the process. Then "start".
 std::string start_model_label(const std::string& format, const Worker& worker);
 
+// What the call, if it succeeds, leaves of the worker's prefix cache. `by_files`: a load of a directory. `update`: none
+// for a call of the watch.
+void note_cache_effect(EarlierCall& call, bool by_files, const Update* update, const DialectTraits* traits);
+// What is told beside the verdict of who serves with an owed flush; `words`: the engine's, "" if it had none.
+std::string owed_flush_text(const std::string& words);
+// Whether it must be known to have ended before anything else is sent.
+bool leaves_doubt(const EarlierCall& call);
+
 // The call is on its way. `writes_label`: its success would make `label` the worker's.
 void note_sent(Worker& worker, const EarlierCall& call, const std::string& label, bool writes_label);
 // The answer of the worker's running call.

@@ -23,13 +23,16 @@ void add_health_routes(Router& router, ApiContext& context) {
     responder.respond(json_answer(200, json::object{{"status", "ok"}}));
   });
   router.add("GET", "/readyz", [&context](const RouteRequest&, const Responder& responder) {
-    const std::string_view status = context.stopping ? "stopping" : recovering(context) ? "recovering" : "ready";
+    const std::string_view status = context.stopping              ? "stopping"
+                                    : context.journal.space_low() ? "storage_full"
+                                    : recovering(context)         ? "recovering"
+                                                                  : "ready";
     responder.respond(json_answer(status == "ready" ? 200 : 503, json::object{{"status", status}}));
   });
   router.add("GET", "/metrics", [&context](const RouteRequest&, const Responder& responder) {
     HttpResponse out;
     out.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-    out.body = context.metrics.text(context.state(), context.journal.last_number());
+    out.body = context.metrics.text(context.state(), context.journal.last_number(), context.journal.space_low());
     responder.respond(std::move(out));
   });
 }

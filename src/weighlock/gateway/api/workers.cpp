@@ -42,16 +42,16 @@ void answer_readiness(ApiContext& context, const std::string& url, Responder res
     return responder.respond(problem_answer(Error{ErrorCode::not_found, "the worker was removed meanwhile"}, url));
   const Worker& worker = found->second;
   json::object view = worker_view(context.view(), worker);
-  if (worker.state != WorkerState::ready) {
-    const std::string why = worker.cause ? worker.cause->message : std::string(name(worker.state));
+  if (!is_ready(worker)) {
+    const std::optional<Cause> cause = cause_of(worker);
+    const std::string why = cause ? cause->message : std::string(name(worker.state));
     return responder.respond(readiness_answer(false, view, why));
   }
   // Only LoRA pairs use it: it keeps its state, and was fenced (protocol/watch.cpp).
   if (worker.pair.empty() && worker.watch.failures >= limits::kSilentLooks)
     return responder.respond(
         readiness_answer(false, view, fmt::format("{} looks in a row had no answer", worker.watch.failures)));
-  // Before its first update an "auto" worker hasn't been asked what it is: it may serve, and there is no way to read
-  // it.
+  // One that only LoRA pairs use isn't asked what it is before their first update: there is no way to read it.
   if (!worker.dialect) return responder.respond(readiness_answer(true, view, ""));
   context.readiness.read(
       worker, [&context, url, responder = std::move(responder), again, incarnation = worker.incarnation,
