@@ -46,7 +46,22 @@ struct ConfigArguments {
 struct ConnectArguments {
   GatewayArguments gateway;
   std::string pair;
-  json::object spec;  // the body of PUT /v1/pairs/{pair}
+  json::object spec;         // the body of PUT /v1/pairs/{pair}: what it doesn't name stays as it is
+  bool change_mode = false;  // a pair that is in another mode loses it
+};
+
+// Drains and removes a pair: its workers are let go as they serve.
+struct DisconnectArguments {
+  GatewayArguments gateway;
+  std::string pair;
+};
+
+// Ends a running update before its commit.
+struct CancelArguments {
+  GatewayArguments gateway;
+  std::string pair;
+  std::string update;  // "" = the one that runs
+  double wait_s = 300;
 };
 
 struct UpdateArguments {
@@ -70,12 +85,13 @@ struct RollbackArguments {
 };
 
 struct WorkersArguments {
-  enum class Act { list, add, remove, drain, quarantine, release };
+  enum class Act { list, add, remove, drain, quarantine, release, set_key };
   GatewayArguments gateway;
   std::string pair;
   Act act = Act::list;
   std::string worker;  // a URL or an id
   json::object added;  // the body of workers:add
+  json::object keys;   // set-key: {"admin_key"?, "api_key"?}
   std::string reason;
 };
 
@@ -98,7 +114,8 @@ struct JournalArguments {
 
 struct StatusArguments {
   GatewayArguments gateway;
-  std::string pair;  // "" = all
+  std::string pair;    // "" = all
+  bool check = false;  // the exit code tells whether every worker is ready
 };
 
 struct HistoryArguments {
@@ -136,9 +153,10 @@ struct DemoArguments {
   std::string programs;  // directory of tinyengine and tinytrainer; "" = where this program is
 };
 
-using Command = std::variant<ServeArguments, FinishArguments, ConfigArguments, ConnectArguments, UpdateArguments,
-                             RollbackArguments, WorkersArguments, VersionsArguments, JournalArguments, StatusArguments,
-                             HistoryArguments, WatchArguments, CheckpointArguments, PlanArguments, DemoArguments>;
+using Command = std::variant<ServeArguments, FinishArguments, ConfigArguments, ConnectArguments, DisconnectArguments,
+                             UpdateArguments, CancelArguments, RollbackArguments, WorkersArguments, VersionsArguments,
+                             JournalArguments, StatusArguments, HistoryArguments, WatchArguments, CheckpointArguments,
+                             PlanArguments, DemoArguments>;
 
 // The command line was answered by itself: help, version, or a mistake.
 struct Ended {

@@ -2,50 +2,17 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <algorithm>
+#include <regex>
 #include <sstream>
 
-#include "run.hpp"
+#include "commands_fixture.hpp"
 #include "table.hpp"
-#include "weighlock/client/scripted_gateway.hpp"
 #include "weighlock/io/temporary_directory.hpp"
 #include "weighlock/journal/sqlite_journal.hpp"
 
 namespace weighlock::cli {
 namespace {
-
-std::string update_body(const std::string& state, const std::string& phase, const std::string& error = "null") {
-  return R"({"id":"b-1","pair":"actor","version":3,"attempt":1,"state":")" + state + R"(","phase":")" + phase +
-         R"(","phases":[{"name":"preparing","duration_ms":3100},{"name":"loading","duration_ms":400}],)" +
-         R"("pause_ms":420,"bytes":1200,"error":)" + error +
-         R"(,"workers":[{"id":"g0:1","url":"http://g0:1","verdict":"verified","evidence":"spot","duration_ms":40,"cause":null},
-                        {"id":"g1:1","url":"http://g1:1","verdict":"torn","evidence":"none","duration_ms":null,
-                         "cause":{"code":"load_failed","message":"400 \"size\nmismatch\"","since":"2026-01-01T00:00:00Z"}}]})";
-}
-
-const char* const kPair =
-    R"({"name":"actor","mode":"disk","lineage":1,"committed":2,"state":"idle","rollback":"available",
-                              "workers":{"total":2,"ready":1,"quarantined":1},"settings":{},
-                              "transfer":{"colocate":true,"group":"g-7"},
-                              "last_update":{"version":3,"rollback":false,"state":"rejected","phase":null,
-                                "ended_at":"2026-01-01T00:00:09Z","error":"a save still runs on http://t:1"}})";
-const char* const kWorkers =
-    R"({"items":[{"id":"g0:1","url":"http://g0:1","dialect":"sglang","state":"ready","version":2,"incarnation":"i","cause":null},
-    {"id":"g1:1","url":"http://g1:1","dialect":"vllm","state":"quarantined","version":null,"incarnation":"i",
-     "cause":{"code":"needs_restart","message":"wrong shape","since":"2026-01-01T00:00:00Z"}}],"next":null})";
-
-class Commands : public ::testing::Test {
- protected:
-  int run(std::vector<std::string> arguments, bool live = false) {
-    arguments.insert(arguments.end(), {"--gateway", gateway_.url_text()});
-    out_.str("");
-    err_.str("");
-    Surroundings surroundings{[](std::string_view) { return std::nullopt; }, {}};
-    Terminal terminal{out_, err_, live};
-    return cli::run(arguments, surroundings, terminal, [](const config::ServeOptions&) { return 0; });
-  }
-  client::ScriptedGateway gateway_;
-  std::ostringstream out_, err_;
-};
 
 TEST_F(Commands, an_update_that_succeeds_is_0_with_its_pause_on_out_and_phases_on_err) {
   gateway_.script("POST /v1/pairs/actor/updates", 202, update_body("running", "preparing"));
@@ -110,13 +77,6 @@ TEST_F(Commands, errors_are_json_on_out_when_json_was_asked_for) {
   EXPECT_TRUE(out_.str().starts_with(R"({"error":{"code":"invalid_argument")"));
 }
 
-TEST_F(Commands, connect_sends_the_spec_and_tells_the_pair) {
-  gateway_.script("PUT /v1/pairs/actor", 200, kPair);
-  EXPECT_EQ(run({"connect", "actor", "--save-path", "/w", "--external", "--worker", "http://g0:1", "http://g1:1"}), 0);
-  EXPECT_EQ(out_.str(), "pair actor: 2 workers, lineage 1, committed v2\n");
-  EXPECT_EQ(gateway_.requests().at(0).method, "PUT");
-}
-
 TEST_F(Commands, status_says_who_holds_prefixes_of_former_versions) {
   gateway_.script("GET /v1/pairs", 200, std::string(R"({"items":[)") + kPair + R"(],"next":null})");
   gateway_.script("GET /v1/pairs/actor/workers", 200,
@@ -142,8 +102,56 @@ TEST_F(Commands, status_shows_every_worker_with_version_cause_and_remedy) {
       "http://g0:1  sglang   ready        v2       -\n"
       "http://g1:1  vllm     quarantined  -        2026-01-01T00:00:00Z  needs_restart: wrong shape\n"
       "http://g1:1: only a new process can serve again: restart the engine\n");
+  EXPECT_EQ(run({"status", "--check"}), 4) << "one of two is ready";
+  EXPECT_TRUE(out_.str().starts_with("pair actor: mode disk")) << "it is shown all the same";
   EXPECT_EQ(run({"status", "--json"}), 0);
   EXPECT_TRUE(out_.str().starts_with(R"({"items":[{"pair":{"name":"actor")")) << out_.str();
+}
+
+TEST_F(Commands, status_check_is_0_when_every_worker_is_ready) {
+  gateway_.script("GET /v1/pairs/actor", 200,
+                  R"({"name":"actor","lineage":1,"committed":2,"state":"idle","workers":{"total":1,"ready":1}})");
+  gateway_.script("GET /v1/pairs/actor/workers", 200, R"({"items":[],"next":null})");
+  EXPECT_EQ(run({"status", "actor", "--check"}), 0);
+  EXPECT_EQ(run({"status", "nobody", "--check"}), 3);
+}
+
+TEST_F(Commands, status_remedies_fit_the_state_and_the_key_that_was_refused) {
+  gateway_.script("GET /v1/pairs/actor/workers", 200,
+                  R"({"items":[
+      {"url":"http://g0:1","state":"loading","cause":{"code":"operator_hold","message":"disk swap","since":""}},
+      {"url":"http://g1:1","state":"quarantined","cause":{"code":"operator_hold","message":"disk swap","since":""}},
+      {"url":"http://g2:1","state":"unknown","cause":null},
+      {"url":"http://g3:1","state":"quarantined",
+       "cause":{"code":"credentials","message":"answered 401: the worker's api_key is wrong: set the one","since":""}},
+      {"url":"http://g4:1","state":"quarantined",
+       "cause":{"code":"credentials","message":"the worker has no admin_key, and its api_key was refused","since":""}},
+      {"url":"http://g5:1","state":"quarantined","cause":{"code":"unreachable","message":"refused","since":""}}]})");
+  EXPECT_EQ(run({"workers", "actor"}), 0);
+  const std::string text = out_.str();
+  const auto told = [&text](const std::string& url) {
+    const std::size_t at = text.find("\n" + url + ": ");
+    return at == std::string::npos ? std::string("nothing") : text.substr(at + 1, text.find('\n', at + 1) - at - 1);
+  };
+  EXPECT_EQ(told("http://g0:1"), "http://g0:1: nothing: it is being brought to the committed version");
+  EXPECT_NE(told("http://g1:1").find("workers release"), std::string::npos) << text;
+  EXPECT_EQ(told("http://g2:1"), "nothing");
+  EXPECT_NE(text.find("it is being read: the gateway was started again\n"), std::string::npos) << text;
+  EXPECT_NE(told("http://g3:1").find("`--engine-api-key-file`"), std::string::npos) << text;
+  EXPECT_NE(told("http://g3:1").find("--worker-api-key-env NAME`"), std::string::npos) << text;
+  EXPECT_NE(told("http://g4:1").find("`--engine-admin-key-file`"), std::string::npos) << text;
+  EXPECT_EQ(told("http://g4:1").find("api-key-env"), std::string::npos) << text;
+  EXPECT_NE(told("http://g5:1").find("by itself"), std::string::npos) << text;
+}
+
+TEST_F(Commands, status_says_of_a_pair_that_nobody_can_own_why_once) {
+  std::string pair = kPair;
+  pair.insert(pair.size() - 1,
+              R"(,"ownership":{"none":"the pair has no save_path","trouble":"the pair has no save_path"})");
+  gateway_.script("GET /v1/pairs/actor", 200, pair);
+  gateway_.script("GET /v1/pairs/actor/workers", 200, kWorkers);
+  EXPECT_EQ(run({"status", "actor"}), 0);
+  EXPECT_NE(out_.str().find("\nownership: none (the pair has no save_path)\n"), std::string::npos) << out_.str();
 }
 
 TEST_F(Commands, status_says_what_a_pairs_policy_does_not_promise) {
@@ -178,6 +186,38 @@ TEST_F(Commands, a_rollback_is_followed_like_an_update_and_its_refusal_is_3) {
   gateway_.script("POST /v1/pairs/actor:rollback", 409, R"({"code":"conflict","detail":"stored: v3"})");
   EXPECT_EQ(run({"rollback", "actor"}), 3);
   EXPECT_NE(err_.str().find("stored: v3"), std::string::npos);
+}
+
+TEST_F(Commands, cancel_ends_the_update_that_runs_and_is_0_when_it_is_undone) {
+  const auto named = [](const std::string& id, const std::string& state) {
+    std::string body = update_body(state, "loading");
+    return body.replace(body.find("b-1"), 3, id);
+  };
+  gateway_.script("GET /v1/pairs/actor/updates", 200,
+                  R"({"items":[)" + named("b-3", "running") + "," + named("b-2", "running") + "," +
+                      named("b-1", "succeeded") + R"(],"next":null})");
+  gateway_.script("POST /v1/pairs/actor/updates/b-2:cancel", 202, named("b-2", "running"));
+  const std::string cancelled =
+      R"({"id":"b-2","pair":"actor","version":3,"state":"rolled_back","phase":"restoring",
+          "error":{"code":"cancelled","message":"cancelled in phase loading"},"workers":[]})";
+  gateway_.script("GET /v1/pairs/actor/updates/b-2", 200, cancelled);
+  EXPECT_EQ(run({"cancel", "actor"}), 0) << out_.str() << err_.str();
+  EXPECT_NE(out_.str().find("pair actor v3: rolled_back"), std::string::npos) << out_.str();
+  EXPECT_EQ(run({"cancel", "actor", "b-2", "--wait", "0"}), 0);
+  EXPECT_EQ(out_.str(), "update b-2 of pair actor to v3 is being undone\n");
+  gateway_.script("GET /v1/pairs/actor/updates/b-2", 200,
+                  update_body("rolled_back", "restoring", R"({"code":"cancelled","message":"m"})"));
+  EXPECT_EQ(run({"cancel", "actor", "b-2"}), 4) << "a worker couldn't be brought back";
+}
+
+TEST_F(Commands, cancel_of_nothing_or_of_a_committed_update_is_refused) {
+  gateway_.script("GET /v1/pairs/actor/updates", 200,
+                  R"({"items":[)" + update_body("succeeded", "resuming") + R"(],"next":null})");
+  EXPECT_EQ(run({"cancel", "actor"}), 3);
+  EXPECT_NE(err_.str().find("has no running update to cancel"), std::string::npos) << err_.str();
+  gateway_.script("POST /v1/pairs/actor/updates/b-1:cancel", 409,
+                  R"({"code":"conflict","detail":"its version is committed"})");
+  EXPECT_EQ(run({"cancel", "actor", "b-1"}), 3);
 }
 
 TEST_F(Commands, workers_are_listed_and_changed) {
@@ -295,8 +335,28 @@ TEST_F(Commands, watch_prints_what_changed_and_ends_with_the_version) {
   gateway_.script("GET /v1/pairs/actor/workers", 200, kWorkers);
   gateway_.script("GET /v1/pairs/actor/updates", 200, R"({"items":[],"next":null})");
   EXPECT_EQ(run({"watch", "actor", "--until-version", "2"}), 0);
-  EXPECT_EQ(out_.str(), "actor http://g0:1 ready v2\nactor http://g1:1 quarantined (needs_restart: wrong shape)\n");
+  const std::string time = "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}Z ";
+  EXPECT_TRUE(
+      std::regex_match(out_.str(), std::regex(time + "actor http://g0:1 ready v2\n" + time +
+                                              "actor http://g1:1 quarantined \\(needs_restart: wrong shape\\)\n")))
+      << out_.str();
   EXPECT_EQ(run({"watch", "actor", "--until-version", "3", "--for", "0.01"}), 6);
+}
+
+TEST_F(Commands, watch_tells_the_end_of_an_update_in_one_line) {
+  gateway_.script("GET /v1/pairs/actor", 200, kPair);
+  gateway_.script("GET /v1/pairs/actor/workers", 200, R"({"items":[],"next":null})");
+  gateway_.script("GET /v1/pairs/actor/updates", 200,
+                  R"({"items":[)" +
+                      update_body("rolled_back", "restoring", R"({"code":"quorum_lost","message":"1 of 2"})") +
+                      R"(],"next":null})");
+  EXPECT_EQ(run({"watch", "actor", "--until-version", "2"}), 0);
+  const std::string text = out_.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_NE(text.find("Z pair actor v3: rolled_back, 1 of 2 workers"), std::string::npos) << text;
+  EXPECT_NE(text.find("; why: 1 of 2 (quorum_lost)\n"), std::string::npos) << text;
+  EXPECT_EQ(run({"watch", "actor", "--until-version", "2", "--json"}), 0);
+  EXPECT_NE(out_.str().find(R"("time":"20)"), std::string::npos) << out_.str();
 }
 
 TEST(Table, columns_are_as_wide_as_their_longest_cell) {

@@ -11,8 +11,9 @@
 
 namespace weighlock::cli {
 
-// What a person does about a worker with this cause; "" for a word that this build doesn't know.
-std::string_view remedy(std::string_view cause_code);
+// What a person does about a worker with this cause; "" for a word that this build doesn't know. `state`: the worker's
+// present one, "" where only the cause is known: who is being brought back needs nobody.
+std::string remedy(const client::Cause& cause, std::string_view state = "");
 
 // "pair actor v42: degraded, 2 of 3 workers, pause 420 ms (save 3.1 s, load 0.4 s, ...)", then a line for each worker
 // that isn't verified, with its cause and what to do, then the update's own error.

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <ostream>
 #include <thread>
 
 #include "serve.hpp"
 #include "weighlock/core/limits.hpp"
 #include "weighlock/gateway/gateway.hpp"
+#include "weighlock/io/access.hpp"
 #include "weighlock/runtime/log.hpp"
 #include "weighlock/runtime/loop.hpp"
 
@@ -18,8 +18,9 @@ namespace weighlock {
 namespace {
 
 Status check_state(const std::string& directory) {
-  std::error_code failure;
-  if (std::filesystem::exists(std::filesystem::path(directory) / "journal.db", failure)) return {};
+  RealFileSystem files;
+  Status open = check_openable(files, directory + "/journal.db", true);
+  if (open || open.error().code != ErrorCode::not_found) return open;
   return Error{ErrorCode::not_found, fmt::format("no gateway kept its state in '{}' (there is no journal.db); name its "
                                                  "state directory with --state-dir",
                                                  directory)};

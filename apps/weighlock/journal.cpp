@@ -1,7 +1,6 @@
 // `weighlock journal inspect`: reads the files itself; no gateway is asked.
 #include <fmt/format.h>
 
-#include <ctime>
 #include <ostream>
 
 #include "table.hpp"
@@ -12,14 +11,6 @@ namespace weighlock::cli {
 namespace {
 
 constexpr int kDamaged = 1;
-
-std::string time_text(std::int64_t unix_ms) {
-  const std::time_t seconds = unix_ms / 1000;
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
-                     utc.tm_hour, utc.tm_min, utc.tm_sec, unix_ms % 1000);
-}
 
 // What a record is about, each part only where there is one.
 std::string about(const protocol::Record& record) {

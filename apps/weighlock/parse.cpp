@@ -20,9 +20,12 @@ const std::vector<CommandRow> kCommands = {
     {"serve", "run the gateway", parse_serve},
     {"finish", "end what a gateway that was stopped or died left undone: nobody stays paused", parse_finish},
     {"connect", "make or change a pair of trainers and inference workers", parse_connect},
+    {"disconnect", "remove a pair: its workers are let go as they serve", parse_disconnect},
     {"update", "bring a new version of the weights to every worker of a pair", parse_update},
+    {"cancel", "end a running update before its commit; every worker keeps what it had", parse_cancel},
     {"rollback", "bring every worker of a pair back to a version that was committed before", parse_rollback},
-    {"workers", "list, add, remove, drain, quarantine or release the workers of a pair", parse_workers},
+    {"workers", "list, add, remove, drain, quarantine or release the workers of a pair, or set their keys",
+     parse_workers},
     {"versions", "what is stored of a pair, and who needs it; verify one, or delete what nobody needs", parse_versions},
     {"status", "pairs and workers: state, version, cause", parse_status},
     {"history", "the updates of a pair", parse_history},
@@ -112,7 +115,7 @@ class ServeFlags {
 }  // namespace
 
 Parsed parse_serve(const Call& call) {
-  CommandParser parser("serve",
+  CommandParser parser("serve", "",
                        "Run the gateway. Every flag is also a key of the TOML file and a WEIGHLOCK_* variable; later "
                        "wins: file, environment, flags.",
                        "WEIGHLOCK_ADMIN_API_KEY=... weighlock serve --port 7080 --storage-roots /shared/w");
@@ -138,7 +141,7 @@ Parsed parse_serve(const Call& call) {
 
 Parsed parse_finish(const Call& call) {
   CommandParser parser(
-      "finish",
+      "finish", "",
       "End what a gateway that was stopped or died left undone: engines that it paused are resumed, "
       "healed or named. Takes the gateway's own settings; of these it needs the state directory and the "
       "engines' keys. A `weighlock serve` on that directory does the same by itself.",
@@ -165,7 +168,8 @@ Parsed parse_finish(const Call& call) {
 
 Parsed parse_config(const Call& call) {
   CommandParser parser(
-      "config", "print: each setting of `weighlock serve`, and where it came from. check: what is refused or risky.",
+      "config", "print|check",
+      "print: each setting of `weighlock serve`, and where it came from. check: what is refused or risky.",
       "weighlock config print --config /etc/weighlock.toml");
   std::string what;
   parser.app().add_option("what", what, "print or check")->type_name("print|check");
@@ -186,7 +190,7 @@ Parsed parse_config(const Call& call) {
 }
 
 Parsed parse_checkpoint(const Call& call) {
-  CommandParser parser("ckpt",
+  CommandParser parser("ckpt", "inspect|verify DIR",
                        "inspect: the structure of a checkpoint directory (headers, index, shapes). verify: that, and "
                        "every byte against the digests of its manifest.",
                        "weighlock ckpt verify /shared/w/weight_update_v42");
@@ -209,7 +213,7 @@ Parsed parse_checkpoint(const Call& call) {
 }
 
 Parsed parse_journal(const Call& call) {
-  CommandParser parser("journal",
+  CommandParser parser("journal", "inspect PATH",
                        "inspect: print every record of a gateway's journal, and say which one is missing or altered. "
                        "The files are only read; a gateway may have them open. 0: sound, 1: damaged.",
                        "weighlock journal inspect /var/lib/weighlock --pair actor --from 120");
@@ -242,7 +246,7 @@ Parsed parse_journal(const Call& call) {
 
 Parsed parse_plan(const Call& call) {
   CommandParser parser(
-      "plan",
+      "plan", "TRAIN.json INFER.json",
       "Plan a direct transfer, prove that it writes every element once, and print bytes per rank, "
       "balance and the lower bound. Each file is one side: ranks, tensors, shards. Or two directories of "
       "what AWEX workers report, a file for each rank and each engine: then it is their plan. 2: no "
@@ -265,7 +269,7 @@ Parsed parse_plan(const Call& call) {
 }
 
 Parsed parse_demo(const Call& call) {
-  CommandParser parser("demo",
+  CommandParser parser("demo", "",
                        "Start a gateway, a trainer of 2 ranks and 3 engines here, and bring them 7 versions, one of "
                        "which an engine refuses.",
                        "weighlock demo --stay");

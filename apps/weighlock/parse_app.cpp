@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <memory>
+#include <sstream>
 
 #include "weighlock/core/limits.hpp"
 #include "weighlock/core/suggest.hpp"
@@ -21,10 +23,31 @@ Error bad(std::string message) {
   return Error{ErrorCode::invalid_argument, std::move(message)};
 }
 
+// Words by what they are, as flags' values are: "PAIR", not "pair PAIR".
+class HelpFormatter : public CLI::Formatter {
+ public:
+  explicit HelpFormatter(std::string words) : words_(std::move(words)) {}
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    if (words_.empty()) return CLI::Formatter::make_usage(app, std::move(name));
+    return fmt::format("Usage: {} {} [OPTIONS]\n", name, words_);
+  }
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    if (!is_positional) return CLI::Formatter::make_option(option, false);
+    std::ostringstream out;
+    CLI::detail::format_help(out, option->get_type_name(), option->get_description(), column_width_);
+    return out.str();
+  }
+
+ private:
+  std::string words_;
+};
+
 }  // namespace
 
-CommandParser::CommandParser(const std::string& name, const std::string& description, const std::string& example)
-    : app_(description, "weighlock " + name) {
+CommandParser::CommandParser(const std::string& name, const std::string& words, const std::string& description,
+                             const std::string& example)
+    : app_(description + "\n", "weighlock " + name) {
+  app_.formatter(std::make_shared<HelpFormatter>(words));
   app_.allow_extras();
   app_.footer("\nExample:\n  " + example + "\n");
 }
@@ -148,7 +171,7 @@ Result<std::int64_t> parse_count(std::string_view flag, const std::string& text)
 }
 
 Result<json::value> parse_worker(std::string_view flag, const std::string& text, const json::object& keys) {
-  std::string dialect = "auto", url_text = text;
+  std::string dialect, url_text = text;
   for (const std::string_view kind : {"auto", "sglang", "vllm"}) {
     if (!text.starts_with(std::string(kind) + "=")) continue;
     dialect = kind;
@@ -158,7 +181,7 @@ Result<json::value> parse_worker(std::string_view flag, const std::string& text,
   if (!url) return wrap(std::string(flag), std::move(url).error());
   json::object out(keys);
   out["url"] = url->text;
-  out["dialect"] = dialect;
+  if (!dialect.empty()) out["dialect"] = dialect;  // else found out, or as it was
   return json::value(std::move(out));
 }
 

@@ -24,8 +24,10 @@ using Parsed = std::variant<Command, Ended>;
 // A CLI11 App whose extras are kept, so that they can be answered with a suggestion after the parse.
 class CommandParser {
  public:
-  // `example` is printed under the help text.
-  CommandParser(const std::string& name, const std::string& description, const std::string& example);
+  // `words`: what follows the name, as the help's usage shows it, those in [] may be left out. `example` is printed
+  // under the help text.
+  CommandParser(const std::string& name, const std::string& words, const std::string& description,
+                const std::string& example);
   CLI::App& app() { return app_; }
   bool json = false;  // set by --json, where add_json was called
   void add_json();
@@ -75,6 +77,8 @@ Parsed parse_serve(const Call& call);
 Parsed parse_finish(const Call& call);
 Parsed parse_config(const Call& call);
 Parsed parse_connect(const Call& call);
+Parsed parse_disconnect(const Call& call);
+Parsed parse_cancel(const Call& call);
 Parsed parse_update(const Call& call);
 Parsed parse_rollback(const Call& call);
 Parsed parse_workers(const Call& call);

@@ -22,11 +22,12 @@ Status check_directory(std::string_view flag, const std::string& path) {
 }
 
 struct ConnectFlags {
-  std::string pair, save_path, save_trigger = "all";
+  std::string pair, save_path, save_trigger;
   std::vector<std::string> workers, trainers, set;
   std::string lora_name, lora_keep;
   bool external = false;
   bool new_lineage = false;
+  bool change_mode = false;
 };
 
 // null, or {"name", "keep"}.
@@ -50,7 +51,7 @@ Result<json::object> pair_spec(const ConnectFlags& flags, const KeyFlags& key_fl
     return bad("--external and --trainer exclude each other: an external trainer saves by itself");
   if (!flags.external && flags.trainers.empty())
     return bad("either --trainer URL (one for each rank) or --external is needed");
-  if (flags.save_trigger != "all" && flags.save_trigger != "rank0")
+  if (!flags.save_trigger.empty() && flags.save_trigger != "all" && flags.save_trigger != "rank0")
     return bad(fmt::format("--save-trigger: '{}' is neither all nor rank0", flags.save_trigger));
   Result<json::object> keys = key_flags.check();
   if (!keys) return std::move(keys).error();
@@ -78,13 +79,15 @@ Result<json::object> pair_spec(const ConnectFlags& flags, const KeyFlags& key_fl
     if (Status ok = set_policy(policy, assignment); !ok) return std::move(ok).error();
   }
   json::object trainer{{"kind", flags.external ? "external" : "areal"}};
-  if (!flags.external) trainer["urls"] = std::move(trainers), trainer["save_trigger"] = flags.save_trigger;
+  if (!flags.external) trainer["urls"] = std::move(trainers);
+  if (!flags.external && !flags.save_trigger.empty()) trainer["save_trigger"] = flags.save_trigger;
   json::object spec{{"mode", "disk"}, {"save_path", flags.save_path}};
   spec["trainers"] = std::move(trainer);
   spec["workers"] = std::move(workers);
   if (!adapters->is_null()) spec["lora"] = *std::move(adapters);
   if (!policy.empty()) spec["settings"] = std::move(policy);
   if (flags.new_lineage) spec["new_lineage"] = true;
+  spec["keep_unnamed"] = true;
   return spec;
 }
 
@@ -92,7 +95,10 @@ Result<json::object> pair_spec(const ConnectFlags& flags, const KeyFlags& key_fl
 
 Parsed parse_connect(const Call& call) {
   CommandParser parser(
-      "connect", "Make or change a pair: who trains, who serves, and where the weights travel.",
+      "connect", "PAIR",
+      "Make or change a pair: who trains, who serves, and where the weights travel. Of a pair that is there already "
+      "the lists of workers and trainers are replaced, settings and keys that aren't named stay as they are, and what "
+      "changed is told.",
       "weighlock connect actor --save-path /shared/w --trainer http://t0:9000 http://t1:9000 \\\n"
       "      --worker sglang=http://g0:30000 vllm=http://g1:8000 --worker-key-env ENGINE_ADMIN_KEY --set quorum=all");
   ConnectFlags flags;
@@ -102,12 +108,14 @@ Parsed parse_connect(const Call& call) {
       ->type_name("DIR");
   app.add_option("--worker", flags.workers,
                  "inference worker; sglang=URL or vllm=URL names its dialect, else it is found out")
-      ->type_name("URL ...");
-  app.add_option("--trainer", flags.trainers, "training worker, one for each rank, rank 0 first")->type_name("URL ...");
+      ->type_name("URL");
+  app.add_option("--trainer", flags.trainers, "training worker, one for each rank, rank 0 first")->type_name("URL");
   app.add_flag("--external", flags.external,
                "the trainer saves by itself and hands over directories (`weighlock update --from DIR`)");
   app.add_flag("--new-lineage", flags.new_lineage,
                "the trainer begins again: its version numbers may be below those committed so far");
+  app.add_flag("--change-mode", flags.change_mode,
+               "a pair in AWEX mode becomes one by files, with the settings that are named here; else that is refused");
   app.add_option("--save-trigger", flags.save_trigger, "all: /save goes to every rank; rank0: to the first only")
       ->type_name("all|rank0");
   app.add_option("--lora-name", flags.lora_name, "the versions are LoRA adapters, loaded as NAME-v1, NAME-v2, ...")
@@ -115,18 +123,18 @@ Parsed parse_connect(const Call& call) {
   app.add_option("--lora-keep", flags.lora_keep, "how many of them stay loaded (0: all)")->type_name("N");
   KeyFlags keys(parser);
   app.add_option("--set", flags.set, "a policy of the pair: quorum=all, pause_mode=keep, deadlines_ms.load=60000, ...")
-      ->type_name("KEY=VALUE ...");
+      ->type_name("KEY=VALUE");
   GatewayFlags gateway(parser);
   if (auto ended = parser.parse(call.arguments)) return *ended;
   Result<json::object> spec = pair_spec(flags, keys);
   if (!spec) return parser.mistake(spec.error());
   Result<GatewayArguments> checked = gateway.check(call.surroundings);
   if (!checked) return parser.mistake(checked.error());
-  return Command(ConnectArguments{std::move(*checked), flags.pair, std::move(*spec)});
+  return Command(ConnectArguments{std::move(*checked), flags.pair, std::move(*spec), flags.change_mode});
 }
 
 Parsed parse_update(const Call& call) {
-  CommandParser parser("update", "Bring a new version of the weights to every worker of a pair.",
+  CommandParser parser("update", "PAIR", "Bring a new version of the weights to every worker of a pair.",
                        "weighlock update actor --version 42                       # the trainers save\n"
                        "  weighlock update actor --version 42 --from /shared/out/step42   # it is saved already");
   UpdateArguments update;
@@ -141,7 +149,7 @@ Parsed parse_update(const Call& call) {
   app.add_option("--key", update.key, "idempotency key: the same key never starts a second update")->type_name("KEY");
   app.add_option("--quorum", quorum, "half, all, or how many workers must be verified")->type_name("half|all|N");
   app.add_option("--set", set, "a policy for this update only: on_failure=rollback_all, canary=1, ...")
-      ->type_name("KEY=VALUE ...");
+      ->type_name("KEY=VALUE");
   GatewayFlags gateway(parser);
   if (auto ended = parser.parse(call.arguments)) return *ended;
 
@@ -169,10 +177,11 @@ Parsed parse_update(const Call& call) {
 }
 
 Parsed parse_status(const Call& call) {
-  CommandParser parser("status", "Show pairs and their workers: state, version, and why one doesn't serve.",
-                       "weighlock status actor");
+  CommandParser parser("status", "[PAIR]", "Show pairs and their workers: state, version, and why one doesn't serve.",
+                       "weighlock status actor\n  weighlock status actor --check || page somebody");
   StatusArguments status;
   parser.app().add_option("pair", status.pair, "only this pair")->type_name("PAIR");
+  parser.app().add_flag("--check", status.check, "for scripts: 4 unless every worker that is shown is ready");
   GatewayFlags gateway(parser);
   if (auto ended = parser.parse(call.arguments)) return *ended;
   Result<GatewayArguments> checked = gateway.check(call.surroundings);
@@ -182,7 +191,7 @@ Parsed parse_status(const Call& call) {
 }
 
 Parsed parse_history(const Call& call) {
-  CommandParser parser("history", "Show the updates of a pair, newest first, or one of them in full.",
+  CommandParser parser("history", "PAIR [UPDATE]", "Show the updates of a pair, newest first, or one of them in full.",
                        "weighlock history actor --limit 5");
   HistoryArguments history;
   std::string limit;
@@ -206,8 +215,10 @@ Parsed parse_history(const Call& call) {
 }
 
 Parsed parse_watch(const Call& call) {
-  CommandParser parser("watch", "Print what happens to pairs and workers, one line each, until interrupted.",
-                       "weighlock watch actor --until-version 42 --for 600");
+  CommandParser parser(
+      "watch", "[PAIR]",
+      "Print what happens to pairs and workers, one line each with the time it was seen, until interrupted.",
+      "weighlock watch actor --until-version 42 --for 600");
   WatchArguments watch;
   std::string seconds, version;
   CLI::App& app = parser.app();

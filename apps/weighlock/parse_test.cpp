@@ -56,17 +56,33 @@ TEST(Parse, an_unknown_command_or_flag_gets_a_suggestion) {
 }
 
 TEST(Parse, help_and_version_end_with_0_and_every_help_has_an_example) {
-  for (const char* command : {"serve", "finish", "connect", "update", "rollback", "workers", "versions", "status",
-                              "history", "watch", "ckpt", "journal", "config", "plan", "demo"}) {
+  for (const char* command : {"serve", "finish", "connect", "disconnect", "update", "cancel", "rollback", "workers",
+                              "versions", "status", "history", "watch", "ckpt", "journal", "config", "plan", "demo"}) {
     const auto parsed = parse({command, "--help"}, surroundings());
     ASSERT_TRUE(std::holds_alternative<Ended>(parsed)) << command;
     EXPECT_EQ(std::get<Ended>(parsed).exit_code, 0);
-    EXPECT_NE(std::get<Ended>(parsed).text.find(std::string("Example:\n  ")), std::string::npos) << command;
+    const std::string& text = std::get<Ended>(parsed).text;
+    EXPECT_NE(text.find(std::string("Example:\n  ")), std::string::npos) << command;
+    EXPECT_NE(text.find(std::string("\nUsage: weighlock ") + command), std::string::npos) << text;
+    EXPECT_EQ(text.find("(0x)"), std::string::npos) << text;
+    EXPECT_EQ(text.find("... ..."), std::string::npos) << text;
   }
   const auto version = parse({"--version"}, surroundings());
   EXPECT_TRUE(std::get<Ended>(version).text.starts_with("weighlock 0."));
   EXPECT_EQ(std::get<Ended>(parse({"--help"}, surroundings())).exit_code, 0);
   EXPECT_EQ(std::get<Ended>(parse({}, surroundings())).exit_code, 2);
+}
+
+TEST(Parse, help_shows_which_words_are_needed) {
+  const auto usage = [](const char* command) {
+    const std::string text = std::get<Ended>(parse({command, "--help"}, surroundings())).text;
+    const std::size_t at = text.find("Usage: ");
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_EQ(usage("update"), "Usage: weighlock update PAIR [OPTIONS]");
+  EXPECT_EQ(usage("status"), "Usage: weighlock status [PAIR] [OPTIONS]");
+  EXPECT_EQ(usage("workers"), "Usage: weighlock workers [WORD] PAIR [WORKER] [OPTIONS]");
+  EXPECT_EQ(usage("cancel"), "Usage: weighlock cancel PAIR [UPDATE] [OPTIONS]");
 }
 
 TEST(Parse, finish_takes_the_gateways_own_settings_and_a_wait) {
@@ -125,6 +141,18 @@ TEST(Parse, a_rollback_goes_to_a_number_or_to_the_version_before) {
             "weighlock rollback: unknown flag '--too'; did you mean '--to'?");
 }
 
+TEST(Parse, a_pair_is_disconnected_and_an_update_cancelled_by_name) {
+  EXPECT_EQ(accepted<DisconnectArguments>({"disconnect", "actor"}).pair, "actor");
+  const auto plain = accepted<CancelArguments>({"cancel", "actor"});
+  EXPECT_EQ(plain.update, "");
+  EXPECT_EQ(plain.wait_s, 300);
+  const auto named = accepted<CancelArguments>({"cancel", "actor", "b-12", "--wait", "0"});
+  EXPECT_EQ(named.update, "b-12");
+  EXPECT_EQ(named.wait_s, 0);
+  EXPECT_EQ(mistake({"cancel", "actor", "b-1", "b-2"}), "weighlock cancel: unexpected argument 'b-2'");
+  EXPECT_EQ(mistake({"disconnekt", "actor"}), "weighlock: unknown command 'disconnekt'; did you mean 'disconnect'?");
+}
+
 TEST(Parse, workers_are_listed_or_changed_by_a_word_before_the_pair) {
   EXPECT_EQ(accepted<WorkersArguments>({"workers", "actor"}).act, WorkersArguments::Act::list);
   const auto add = accepted<WorkersArguments>(
@@ -146,6 +174,12 @@ TEST(Parse, workers_are_listed_or_changed_by_a_word_before_the_pair) {
             "weighlock workers: --reason belongs to remove, drain, quarantine and release");
   EXPECT_EQ(mistake({"workers", "drain", "actor", "g1", "--dialect", "vllm"}),
             "weighlock workers: --dialect belongs to add");
+  const auto keyed = accepted<WorkersArguments>({"workers", "set-key", "actor", "g1:1", "--worker-api-key-env", "K"});
+  EXPECT_EQ(json::serialize(keyed.keys), R"({"api_key":{"env":"K"}})");
+  EXPECT_EQ(mistake({"workers", "set-key", "actor", "g1:1"}).substr(0, 51),
+            "weighlock workers: set-key needs --worker-key-env, ");
+  EXPECT_EQ(mistake({"workers", "drain", "actor", "g1", "--worker-key-env", "K"}),
+            "weighlock workers: the worker's keys belong to add and set-key");
   EXPECT_EQ(mistake({"workers"}), "weighlock workers: the pair's name is empty");
 }
 
@@ -186,8 +220,13 @@ TEST(Parse, connect_makes_the_body_of_the_api) {
             R"({"mode":"disk","save_path":"/w",)"
             R"("trainers":{"kind":"areal","urls":["http://t0:9000","http://t1:9000"],"save_trigger":"rank0"},)"
             R"("workers":[{"admin_key":{"env":"KEY"},"url":"http://g0:30000","dialect":"sglang"},)"
-            R"({"admin_key":{"env":"KEY"},"url":"http://g1:8000","dialect":"auto"}],)"
-            R"("settings":{"deadlines_ms":{"load":60000},"pause_mode":"keep"}})");
+            R"({"admin_key":{"env":"KEY"},"url":"http://g1:8000"}],)"
+            R"("settings":{"deadlines_ms":{"load":60000},"pause_mode":"keep"},"keep_unnamed":true})");
+  EXPECT_FALSE(connect.change_mode);
+  const auto plain = accepted<ConnectArguments>({"connect", "actor", "--save-path", "/w", "--worker", "http://g0:1",
+                                                 "--trainer", "http://t0:1", "--change-mode"});
+  EXPECT_FALSE(plain.spec.at("trainers").as_object().contains("save_trigger")) << "it stays as it was";
+  EXPECT_TRUE(plain.change_mode);
 }
 
 TEST(Parse, connect_asks_for_a_new_lineage_only_when_told_to) {
@@ -252,7 +291,7 @@ TEST(ParseServe, every_setting_is_a_flag) {
                                                "--worker-hosts",
                                                "g0",
                                                "--fence",
-                                               "/bin/fence",
+                                               "/bin/true",
                                                "--compat-error-status",
                                                "409",
                                                "--reply-by",
@@ -261,7 +300,7 @@ TEST(ParseServe, every_setting_is_a_flag) {
   EXPECT_EQ(options.port, 0);
   EXPECT_EQ(options.update_timeout_s, 120.5);
   EXPECT_EQ(options.storage_roots, (std::vector<std::string>{"/a", "/b"}));
-  EXPECT_EQ(options.fence, "/bin/fence");
+  EXPECT_EQ(options.fence, "/bin/true");
   EXPECT_EQ(options.engine_admin_key, "engine-secret");
   EXPECT_EQ(options.compat_error_status, 409);
   EXPECT_FALSE(options.compat);
@@ -271,6 +310,18 @@ TEST(ParseServe, the_bare_command_is_refused_for_its_public_key) {
   EXPECT_NE(mistake({"serve"}).find("AREAL_ALLOW_DEFAULT_ADMIN_KEY=1"), std::string::npos);
   EXPECT_NE(mistake({"config", "check"}), "accepted");
   EXPECT_EQ(mistake({"config", "print"}), "accepted");
+}
+
+TEST(ParseServe, a_fence_that_cannot_be_run_is_refused_at_start_and_by_the_check) {
+  const std::vector<std::string> local = {"--host", "127.0.0.1", "--fence"};
+  for (const char* fence : {"/no/such/program", "/tmp", "/etc/passwd"}) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"serve"}, {"config", "check"}}) {
+      const std::string text = mistake(with(with(command, local), {fence}));
+      EXPECT_NE(text.find(std::string("fence '") + fence + "' can't be run"), std::string::npos) << text;
+    }
+  }
+  EXPECT_EQ(accepted<ServeArguments>(with(with({"serve"}, local), {"http://router:1/fence"})).loaded.options.fence,
+            "http://router:1/fence");
 }
 
 TEST(ParseServe, the_public_key_is_taken_where_nobody_can_come_from_outside) {

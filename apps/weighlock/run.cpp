@@ -26,6 +26,8 @@ struct Runner {
   }
   int operator()(const ConfigArguments& arguments) const { return run_config(arguments, terminal); }
   int operator()(const ConnectArguments& arguments) const { return run_connect(arguments, terminal); }
+  int operator()(const DisconnectArguments& arguments) const { return run_disconnect(arguments, terminal); }
+  int operator()(const CancelArguments& arguments) const { return run_cancel(arguments, terminal); }
   int operator()(const UpdateArguments& arguments) const { return run_update(arguments, terminal); }
   int operator()(const RollbackArguments& arguments) const { return run_rollback(arguments, terminal); }
   int operator()(const WorkersArguments& arguments) const { return run_workers(arguments, terminal); }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ostream>
 
 #include "explain.hpp"
@@ -57,7 +58,9 @@ int run_status(const StatusArguments& arguments, Terminal& terminal) {
   } else {
     terminal.out << (pairs.empty() ? std::string("no pairs: `weighlock connect` makes one\n") : text);
   }
-  return 0;
+  const bool whole = std::all_of(pairs.begin(), pairs.end(),
+                                 [](const client::Pair& pair) { return pair.workers_ready == pair.workers_total; });
+  return arguments.check && !whole ? info(ErrorCode::degraded).exit_code : 0;
 }
 
 }  // namespace weighlock::cli

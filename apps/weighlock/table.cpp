@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "weighlock/core/check.hpp"
 
@@ -31,6 +32,14 @@ std::string duration_text(std::int64_t ms) {
   if (ms < 1000) return fmt::format("{} ms", ms);
   if (ms < 120'000) return fmt::format("{:.1f} s", static_cast<double>(ms) / 1000);
   return fmt::format("{} min {} s", ms / 60'000, ms / 1000 % 60);
+}
+
+std::string time_text(std::int64_t unix_ms) {
+  const std::time_t seconds = unix_ms / 1000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                     utc.tm_hour, utc.tm_min, utc.tm_sec, unix_ms % 1000);
 }
 
 std::string bytes_text(std::int64_t bytes) {

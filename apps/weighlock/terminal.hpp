@@ -25,6 +25,8 @@ client::Settings client_settings(const GatewayArguments& arguments);
 // Each command: 0, or an exit code of the error table.
 int run_config(const ConfigArguments& arguments, Terminal& terminal);
 int run_connect(const ConnectArguments& arguments, Terminal& terminal);
+int run_disconnect(const DisconnectArguments& arguments, Terminal& terminal);
+int run_cancel(const CancelArguments& arguments, Terminal& terminal);
 int run_update(const UpdateArguments& arguments, Terminal& terminal);
 int run_rollback(const RollbackArguments& arguments, Terminal& terminal);
 int run_workers(const WorkersArguments& arguments, Terminal& terminal);

@@ -17,6 +17,11 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kInterval = std::chrono::milliseconds(500);
 constexpr std::size_t kUpdatesRead = 5;  // more than can end in one interval
 
+std::int64_t unix_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 class Watch {
  public:
   Watch(client::Client& gateway, Terminal& terminal, bool json) : gateway_(gateway), terminal_(terminal), json_(json) {}
@@ -47,9 +52,8 @@ class Watch {
     if (!updates) return std::move(updates).error();
     for (auto update = updates->rbegin(); update != updates->rend(); ++update) {
       const std::string state = update->running() && !update->phase.empty() ? update->phase : update->state;
-      std::string text = fmt::format("{} v{} {}", pair.name, update->version, state);
-      if (!update->running()) text = explain(*update);
-      if (!text.empty() && text.back() == '\n') text.pop_back();
+      const std::string text =
+          update->running() ? fmt::format("{} v{} {}", pair.name, update->version, state) : ended_text(*update);
       note("update " + update->id, state, text, json::object{{"kind", "update"}, {"update", update->raw}});
     }
     Result<std::vector<json::value>> workers = gateway_.workers_raw(pair.name);
@@ -67,14 +71,25 @@ class Watch {
     return {};
   }
 
-  void note(const std::string& what, const std::string& state, const std::string& text, const json::object& event) {
+  // What became of a worker has a line of its own.
+  static std::string ended_text(const client::Update& update) {
+    const std::string whole = explain(update);
+    std::string text = whole.substr(0, whole.find('\n'));
+    if (update.error && update.state != "degraded")
+      text += fmt::format("; why: {} ({})", one_line(update.error->message), update.error->code);
+    return text;
+  }
+
+  void note(const std::string& what, const std::string& state, const std::string& text, json::object event) {
     std::string& last = last_[what];
     if (last == state) return;
     last = state;
+    const std::string seen_at = time_text(unix_ms());
     if (json_) {
+      event["time"] = seen_at;
       print_json(terminal_, event);
     } else {
-      terminal_.out << text << "\n" << std::flush;
+      terminal_.out << seen_at << " " << text << "\n" << std::flush;
     }
   }
 

@@ -39,6 +39,8 @@ Result<client::ChangedWorker> change(client::Client& gateway, const WorkersArgum
       return gateway.drain_worker(arguments.pair, arguments.worker, arguments.reason);
     case Act::quarantine:
       return gateway.quarantine_worker(arguments.pair, arguments.worker, arguments.reason);
+    case Act::set_key:
+      return gateway.set_worker_key(arguments.pair, arguments.worker, arguments.keys);
     case Act::release:
     case Act::list:
       break;

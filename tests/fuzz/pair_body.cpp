@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (!value) return 0;
   static const Confinement confinement = *Confinement::make({}, {"/shared"});
   PairBody body;
-  if (const auto failure = read_pair_body(*value, "actor", confinement, body)) fuzz::check_failure(*failure);
+  if (const auto failure = read_pair_body(*value, "actor", confinement, nullptr, body)) fuzz::check_failure(*failure);
   if (const json::value* settings = find(*value, "settings")) fuzz::check_settings(*settings);
   fuzz::check_settings(*value);
   return 0;

@@ -43,8 +43,9 @@ Error problem_error(const std::string& call, const HttpResponse& response) {
   }
   if (detail.empty()) detail = response.body.substr(0, kQuotedMax);
   while (!detail.empty() && (detail.back() == '.' || detail.back() == '\n')) detail.pop_back();
-  if (code == ErrorCode::unauthenticated || code == ErrorCode::permission_denied)
-    detail += "; set WEIGHLOCK_ADMIN_API_KEY or --admin-api-key-file to the gateway's key";
+  // What is refused for its place or host names its field; a refused key is no part of the body.
+  const bool about_key = code == ErrorCode::unauthenticated || (code == ErrorCode::permission_denied && field.empty());
+  if (about_key) detail += "; set WEIGHLOCK_ADMIN_API_KEY or --admin-api-key-file to the gateway's key";
   const std::string where = field.empty() ? "" : fmt::format(" (field '{}')", field);
   return Error{code, fmt::format("{}: {}{} [HTTP {}]", call, detail.empty() ? "no explanation" : detail, where,
                                  response.status)};
@@ -156,7 +157,8 @@ Result<std::vector<Pair>> Client::pairs() {
 }
 
 Result<json::value> Client::remove_pair(const std::string& name) {
-  return call("DELETE", pair_target(name), nullptr);
+  // A running update ends first.
+  return send("DELETE", pair_target(name), nullptr, {}, implementation_->settings.call_timeout + kPatience);
 }
 
 Result<std::vector<json::value>> Client::workers_raw(const std::string& pair) {
@@ -208,6 +210,13 @@ Result<ChangedWorker> Client::change_worker(const std::string& pair, const std::
   const std::string target = fmt::format("{}/workers/{}:{}", pair_target(pair), escape_segment(worker), verb);
   const Milliseconds timeout = implementation_->settings.call_timeout + kPatience;
   return read_one(send("POST", target, &value, {}, timeout), read_changed_worker);
+}
+
+Result<ChangedWorker> Client::set_worker_key(const std::string& pair, const std::string& worker,
+                                             const json::object& keys) {
+  const json::value body(keys);
+  return read_one(call("POST", pair_target(pair) + "/workers/" + escape_segment(worker) + ":set-key", &body),
+                  read_changed_worker);
 }
 
 Result<ChangedWorker> Client::remove_worker(const std::string& pair, const std::string& worker,

@@ -70,6 +70,8 @@ class Client {
   // `worker`: {"url", "dialect"?, "admin_key"?, "api_key"?}, as in `put_pair`. It is brought to the committed version
   // before it counts as ready.
   Result<ChangedWorker> add_worker(const std::string& pair, const json::object& worker);
+  // Of one worker: references as in `add_worker`; those that aren't named stay.
+  Result<ChangedWorker> set_worker_key(const std::string& pair, const std::string& worker, const json::object& keys);
   // `worker` is an id or a URL of the pair's list. `reason`: for people who look at it later.
   Result<ChangedWorker> remove_worker(const std::string& pair, const std::string& worker,
                                       const std::string& reason = "");

@@ -65,6 +65,16 @@ TEST_F(ClientCalls, a_refused_key_says_how_to_give_one) {
   EXPECT_NE(pair.error().message.find("WEIGHLOCK_ADMIN_API_KEY"), std::string::npos);
 }
 
+TEST_F(ClientCalls, a_path_that_is_refused_says_nothing_of_keys) {
+  gateway_.script("PUT /v1/pairs/a", 403,
+                  R"({"code":"permission_denied","detail":"'/x' is outside storage_roots","field":"save_path"})");
+  const Result<Pair> pair = client_.put_pair("a", {});
+  ASSERT_FALSE(pair);
+  EXPECT_EQ(pair.error().message, "PUT /v1/pairs/a: '/x' is outside storage_roots (field 'save_path') [HTTP 403]");
+  gateway_.script("GET /v1/pairs/a", 401, R"({"code":"unauthenticated","detail":"none"})");
+  EXPECT_NE(client_.pair("a").error().message.find("WEIGHLOCK_ADMIN_API_KEY"), std::string::npos);
+}
+
 TEST_F(ClientCalls, an_answer_without_what_is_needed_is_a_bad_answer) {
   gateway_.script("GET /v1/pairs/a/updates/x", 200, R"({"id":"x","state":"running"})");
   const Result<Update> update = client_.update("a", "x");

@@ -67,7 +67,8 @@ std::string ownership_text(const json::value* value) {
     text = fmt::format("none ({})", text_or_empty(*value, "none"));
   }
   const std::string trouble = text_or_empty(*value, "trouble");
-  return trouble.empty() ? text : fmt::format("{}; {}", text, trouble);
+  // What keeps a pair from being owned is its trouble, too.
+  return text.find(trouble) != std::string::npos ? text : fmt::format("{}; {}", text, trouble);
 }
 
 }  // namespace

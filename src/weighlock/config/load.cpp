@@ -1,9 +1,13 @@
 // Laying the layers over each other, and judging the outcome.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -171,8 +175,23 @@ bool is_loopback(std::string_view host) {
   return text == "localhost";
 }
 
-Status admissible(const ServeOptions& options, const Environment& environment,
-                  const std::vector<std::string>& own_addresses) {
+namespace {
+
+// A hook that can't be run is found out when it is needed most.
+Status check_fence(const std::string& fence) {
+  if (!fence.starts_with('/')) return {};
+  struct stat found = {};
+  int failure = ::stat(fence.c_str(), &found) == 0 ? 0 : errno;
+  if (failure == 0 && !S_ISREG(found.st_mode)) failure = EISDIR;
+  if (failure == 0 && ::faccessat(AT_FDCWD, fence.c_str(), X_OK, AT_EACCESS) != 0) failure = errno;
+  if (failure == 0) return {};
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("fence '{}' can't be run by uid {}: {}; name a program that can, a URL, or none", fence,
+                           ::geteuid(), failure == EISDIR ? "it is no file" : ::strerrordesc_np(failure))};
+}
+
+Status check_key(const ServeOptions& options, const Environment& environment,
+                 const std::vector<std::string>& own_addresses) {
   if (options.admin_api_key != kPublicAdminKey) return {};
   if (environment("AREAL_ALLOW_DEFAULT_ADMIN_KEY").value_or("") == "1") return {};
   std::vector<std::string> at = {options.host};
@@ -189,8 +208,25 @@ Status admissible(const ServeOptions& options, const Environment& environment,
                                                          where, kPublicAdminKey)};
 }
 
+}  // namespace
+
+Status admissible(const ServeOptions& options, const Environment& environment,
+                  const std::vector<std::string>& own_addresses) {
+  if (Status key = check_key(options, environment, own_addresses); !key) return key;
+  return check_fence(options.fence);
+}
+
 std::vector<std::string> concerns(const ServeOptions& options) {
   std::vector<std::string> found;
+  for (const std::string& root : options.storage_roots) {
+    struct stat status = {};
+    const int failure = ::stat(root.c_str(), &status) != 0 ? errno : S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
+    if (failure != 0)
+      found.push_back(
+          fmt::format("storage_roots '{}': {}: until it is there and mounted on this host, nothing in it "
+                      "can be read",
+                      root, ::strerrordesc_np(failure)));
+  }
   const bool outside = !is_loopback(options.host);
   if (options.admin_api_key == kPublicAdminKey)
     found.push_back("the admin key is the public default: set WEIGHLOCK_ADMIN_API_KEY or admin_api_key_file");

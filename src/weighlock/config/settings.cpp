@@ -172,7 +172,9 @@ const std::vector<Setting> kSettings = {
     {"worker_hosts", Kind::list, "names, addresses and CIDRs that clients may name workers at; none = any",
      [](Options& o, const Values& v) { return assign_list(o.worker_hosts, v); },
      [](const Options& o) { return joined(o.worker_hosts); }},
-    {"fence", Kind::text, "program or URL to call when a worker may not serve",
+    {"fence", Kind::text,
+     "called when a worker may not serve: a program (absolute path), run as PROGRAM WORKER_URL PAIR CAUSE_CODE TEXT "
+     "without a shell and given 10 s; or an http(s) URL, which gets the same as a JSON body by POST",
      [](Options& o, const Values& v) { return assign_fence(o.fence, v); }, [](const Options& o) { return o.fence; }},
     {"no_restart", Kind::flag, "without a parent that starts a crashed gateway again: systemd or the like does it",
      [](Options& o, const Values& v) { return assign_flag(o.no_restart, v); },

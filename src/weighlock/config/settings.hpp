@@ -1,7 +1,7 @@
 // From defaults, TOML file, environment and flags to ServeOptions; later wins, and each value remembers its origin.
 //
-// Pure but for `read_toml_file` and reading the key files. Errors are invalid_argument or unknown_key and name
-// the key, the value and where it stands.
+// Pure but for `read_toml_file`, reading the key files, and looking whether the fence and the storage roots are there.
+// Errors are invalid_argument or unknown_key and name the key, the value and where it stands.
 #pragma once
 
 #include <functional>
@@ -69,11 +69,12 @@ struct Loaded {
 // `layers` from weakest to strongest. `environment` is asked for XDG_STATE_HOME and HOME only.
 Result<Loaded> load(const std::vector<Layer>& layers, const Environment& environment);
 
-// What is refused at start: the public key off loopback, unless AREAL_ALLOW_DEFAULT_ADMIN_KEY=1. A wildcard host stands
-// for `own_addresses`, those of this host's interfaces; where none are known, for one that can be reached.
+// What is refused at start: a fence program that can't be run; the public key off loopback, unless
+// AREAL_ALLOW_DEFAULT_ADMIN_KEY=1. A wildcard host stands for `own_addresses`, those of this host's interfaces; where
+// none are known, for one that can be reached.
 Status admissible(const ServeOptions& options, const Environment& environment,
                   const std::vector<std::string>& own_addresses);
-// What works but leaves a door open; each with its remedy.
+// What works but leaves a door open, or won't work as things stand; each with its remedy.
 std::vector<std::string> concerns(const ServeOptions& options);
 
 bool is_loopback(std::string_view host);

@@ -227,12 +227,23 @@ TEST(Settings, an_open_door_is_a_concern_off_loopback_only) {
   ServeOptions options;
   options.admin_api_key = "a-key-of-our-own-0123";
   EXPECT_EQ(concerns(options).size(), 2u);
-  options.storage_roots = {"/shared"};
+  options.storage_roots = {"/tmp"};
   options.worker_hosts = {"10.0.0.0/8"};
   EXPECT_TRUE(concerns(options).empty());
   options.host = "127.0.0.1";
   options.storage_roots.clear();
   EXPECT_TRUE(concerns(options).empty());
+}
+
+TEST(Settings, a_storage_root_that_is_not_there_is_a_concern) {
+  ServeOptions options;
+  options.admin_api_key = "a-key-of-our-own-0123";
+  options.host = "127.0.0.1";
+  options.storage_roots = {"/tmp", "/no/such/root", "/etc/passwd"};
+  const std::vector<std::string> found = concerns(options);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_NE(found[0].find("'/no/such/root': No such file or directory"), std::string::npos) << found[0];
+  EXPECT_NE(found[1].find("'/etc/passwd': Not a directory"), std::string::npos) << found[1];
 }
 
 TEST(Settings, each_compatible_start_has_a_state_directory_of_its_own) {

@@ -197,6 +197,23 @@ TEST_F(NativeTest, a_pair_is_made_shown_changed_and_removed) {
   EXPECT_NE(gone.head.find("application/problem+json"), std::string::npos);
 }
 
+TEST_F(NativeTest, a_pair_tells_what_it_was_connected_with_and_keeps_what_a_change_does_not_name) {
+  start();
+  json::object first = body();
+  first["settings"] = json::object{{"quorum", "all"}};
+  ASSERT_EQ(call("PUT", "/v1/pairs/actor", first).status, 201);
+  const json::value shown = call("GET", "/v1/pairs/actor").json();
+  EXPECT_EQ(shown.at("save_path"), first.at("save_path"));
+  EXPECT_EQ(shown.at("trainers"), first.at("trainers").at("urls"));
+  EXPECT_EQ(shown.at("trainer").at("save_trigger").as_string(), "all");
+  json::object again = body();
+  again.erase("settings");
+  again["keep_unnamed"] = true;
+  EXPECT_EQ(call("PUT", "/v1/pairs/actor", again).json().at("settings").at("quorum").as_string(), "all");
+  again.erase("keep_unnamed");
+  EXPECT_EQ(call("PUT", "/v1/pairs/actor", again).json().at("settings").at("quorum").as_string(), "half");
+}
+
 TEST_F(NativeTest, a_trainer_that_begins_again_gets_a_new_lineage_when_it_asks_for_one) {
   start();
   make_pair();

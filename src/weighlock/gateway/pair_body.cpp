@@ -36,7 +36,7 @@ Failure read_trainers(const json::value& value, const Confinement& confinement, 
   const auto trigger = find_string(value, "save_trigger");
   if (object->contains("save_trigger") && trigger != "all" && trigger != "rank0")
     return bad("trainers.save_trigger", "must be 'all' or 'rank0'");
-  spec.save_trigger = trigger == "rank0" ? protocol::SaveTrigger::rank0 : protocol::SaveTrigger::all;
+  if (trigger) spec.save_trigger = trigger == "rank0" ? protocol::SaveTrigger::rank0 : protocol::SaveTrigger::all;
   std::vector<std::string> texts;
   if (const json::value* urls = object->if_contains("urls")) {
     if (!urls->is_array()) return bad("trainers.urls", "must be a list of URLs");
@@ -63,7 +63,35 @@ Failure read_workers(const json::value& value, const Confinement& confinement, P
   return std::nullopt;
 }
 
-Failure read_lora(const json::value& value, protocol::PairSpec& spec) {
+// Only with "keep_unnamed".
+Failure begin_as(const protocol::PairSpec& present, protocol::PairSpec& spec) {
+  if (present.awex)
+    return FieldError{
+        "mode", Error{ErrorCode::conflict,
+                      fmt::format("pair '{}' is in mode awex, where weights go from rank to rank; this would make it a "
+                                  "pair by files, without its settings: if that is meant, say so (`weighlock connect "
+                                  "--change-mode`; in /v1, no \"keep_unnamed\"), else take another name",
+                                  present.name)}};
+  spec.policy = present.policy;
+  spec.save_trigger = present.save_trigger;
+  return std::nullopt;
+}
+
+// `given`: the body's list, from which `spec` has been read.
+void keep_of_workers(const protocol::PairSpec& present, const json::array& given, protocol::PairSpec& spec) {
+  std::map<std::string_view, const protocol::WorkerSpec*> former;
+  for (const protocol::WorkerSpec& worker : present.workers) former[worker.url] = &worker;
+  for (std::size_t i = 0; i < spec.workers.size(); ++i) {
+    protocol::WorkerSpec& worker = spec.workers[i];
+    const auto it = former.find(worker.url);
+    if (it == former.end()) continue;
+    if (worker.key_references.empty()) worker.key_references = it->second->key_references;
+    if (!given[i].as_object().contains("dialect")) worker.dialect = it->second->dialect;
+  }
+}
+
+// `kept`: the present pair, if what isn't named stays as it is there.
+Failure read_lora(const json::value& value, const protocol::PairSpec* kept, protocol::PairSpec& spec) {
   const json::object* object = value.if_object();
   if (!object) return bad("lora", "must be null or an object with a \"name\"");
   if (Failure unknown = unknown_key(*object, "lora", {"name", "keep"})) return unknown;
@@ -72,6 +100,8 @@ Failure read_lora(const json::value& value, protocol::PairSpec& spec) {
   if (!name) return bad("lora.name", "is required: versions are loaded as NAME-v1, NAME-v2, ...");
   if (Failure failure = check_lora_name(*name, "lora.name")) return failure;
   lora.name = *name;
+  const bool was_lora = kept && kept->lora;
+  if (was_lora) lora.keep = kept->lora->keep;
   if (object->contains("keep")) {
     const auto keep = find_int(value, "keep");
     if (!keep || *keep < 0 || *keep > limits::kAdapterWindowMax)
@@ -80,7 +110,7 @@ Failure read_lora(const json::value& value, protocol::PairSpec& spec) {
     lora.keep = *keep;
   }
   spec.lora = std::move(lora);
-  spec.policy.quorum.kind = protocol::Quorum::Kind::all;  // unless the settings say otherwise
+  if (!was_lora) spec.policy.quorum.kind = protocol::Quorum::Kind::all;  // unless the settings say otherwise
   return std::nullopt;
 }
 
@@ -170,12 +200,12 @@ Failure read_worker(const json::value& value, const std::string& field, const Co
 }
 
 Failure read_pair_body(const json::value& value, const std::string& name, const Confinement& confinement,
-                       PairBody& out) {
+                       const protocol::PairSpec* present, PairBody& out) {
   const json::object* object = value.if_object();
   if (!object) return bad("body", "must be an object");
   if (Failure failure = check_pair_name(name)) return failure;
-  if (Failure unknown =
-          unknown_key(*object, "", {"mode", "save_path", "trainers", "workers", "lora", "settings", "new_lineage"}))
+  if (Failure unknown = unknown_key(
+          *object, "", {"mode", "save_path", "trainers", "workers", "lora", "settings", "new_lineage", "keep_unnamed"}))
     return unknown;
   if (const json::value* fresh = object->if_contains("new_lineage")) {
     if (!fresh->is_bool()) return bad("new_lineage", "must be true or false");
@@ -184,12 +214,18 @@ Failure read_pair_body(const json::value& value, const std::string& name, const 
   out.spec.name = name;
   const auto mode = find_string(value, "mode");
   if (mode != "disk") return bad("mode", "must be 'disk': the only mode that this release carries in /v1");
+  const json::value* keep = object->if_contains("keep_unnamed");
+  if (keep && !keep->is_bool()) return bad("keep_unnamed", "must be true or false");
+  const protocol::PairSpec* kept = keep && keep->get_bool() ? present : nullptr;
+  if (kept) {
+    if (Failure failure = begin_as(*kept, out.spec)) return failure;
+  }
   const auto save_path = find_string(value, "save_path");
   if (!save_path) return bad("save_path", "is required: an absolute path that trainers write and workers read");
   if (Failure failure = within("save_path", confinement.check_directory(*save_path, "save_path"))) return failure;
   out.spec.save_path = *save_path;
   if (const json::value* lora = object->if_contains("lora"); lora && !lora->is_null()) {
-    if (Failure failure = read_lora(*lora, out.spec)) return failure;
+    if (Failure failure = read_lora(*lora, kept, out.spec)) return failure;
   }
   const json::value* trainers = object->if_contains("trainers");
   if (!trainers) return bad("trainers", "is required");
@@ -197,6 +233,7 @@ Failure read_pair_body(const json::value& value, const std::string& name, const 
   const json::value* workers = object->if_contains("workers");
   if (!workers) return bad("workers", "is required");
   if (Failure failure = read_workers(*workers, confinement, out)) return failure;
+  if (kept) keep_of_workers(*kept, workers->get_array(), out.spec);
   if (const json::value* settings = object->if_contains("settings")) {
     Settings read;
     read.policy = out.spec.policy;

@@ -26,9 +26,13 @@ struct PairBody {
   bool new_lineage = false;                        // a run of its own begins: numbers may start again
 };
 
-// `spec.policy` of `out` holds the defaults that the settings are laid over.
+// `spec.policy` of `out` holds the defaults that the settings are laid over. `present` is the pair of that name, or
+// null: of a body with "keep_unnamed" each setting, the save trigger, the adapters' window, each worker's dialect and
+// its keys are those of `present` unless the body names them. A pair in another mode has nothing to keep, and is
+// refused.
 std::optional<FieldError> read_pair_body(const json::value& value, const std::string& name,
-                                         const Confinement& confinement, PairBody& out);
+                                         const Confinement& confinement, const protocol::PairSpec* present,
+                                         PairBody& out);
 
 // One entry of "workers", or the body of workers:add.
 std::optional<FieldError> read_worker(const json::value& value, const std::string& field,

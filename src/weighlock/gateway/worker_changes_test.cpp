@@ -73,6 +73,24 @@ TEST_F(WorkerChanges, the_keys_of_one_that_is_added_are_on_its_first_call) {
   until("the engine to be brought to v1", [&] { return serves(2, 1); });
 }
 
+TEST_F(WorkerChanges, one_that_refuses_the_key_serves_again_when_it_was_given_the_right_one) {
+  setenv("WORKER_CHANGES_TEST_KEY", "other-secret", 1);
+  serve_v1();
+  on_loop([&] { engines[1]->key = "other-secret"; });
+  EXPECT_NE(call("POST", "/v1/pairs/actor/updates?wait=20", {{"version", 2}}).body.find("credentials"),
+            std::string::npos);
+  const json::value reference = json::object{{"env", "WORKER_CHANGES_TEST_KEY"}};
+  EXPECT_EQ(change(1, "set-key", json::object{}).status, 400);
+  EXPECT_EQ(change(1, "set-key", {{"admin_kye", reference}}).json().at("field").as_string(), "admin_kye");
+  EXPECT_EQ(change(1, "set-key", {{"admin_key", {{"env", "NO_SUCH_VARIABLE_HERE"}}}}).status, 400);
+  EXPECT_EQ(change(2, "set-key", {{"admin_key", reference}}).status, 404);
+  const Reply set = change(1, "set-key", {{"admin_key", reference}, {"api_key", reference}});
+  ASSERT_EQ(set.status, 200) << set.body;
+  EXPECT_EQ(set.json().at("worker").at("url").as_string(), engines[1]->url());
+  EXPECT_EQ(set.body.find("other-secret"), std::string::npos);
+  until("the engine to be brought to v2", [&] { return serves(1, 2); });
+}
+
 TEST_F(WorkerChanges, one_that_is_quarantined_is_held_paused_with_the_operators_words_until_it_is_released) {
   serve_v1();
   const Reply held = change(1, "quarantine", {{"reason", "disk swap"}});
@@ -123,7 +141,8 @@ TEST_F(WorkerChanges, a_change_that_makes_no_sense_is_refused_with_the_state) {
   EXPECT_EQ(call("POST", "/v1/pairs/nobody/workers/x:drain").status, 404);
   EXPECT_EQ(change(0, "drain", {{"reason", 1}}).json().at("field").as_string(), "reason");
   const Reply twice = call("POST", "/v1/pairs/actor/workers:add", {{"url", engines[0]->url()}});
-  EXPECT_EQ(twice.status, 400) << twice.body;
+  EXPECT_EQ(twice.status, 409) << twice.body;
+  EXPECT_NE(twice.body.find("already a member of pair 'actor'"), std::string::npos) << twice.body;
   const Reply unknown = change(0, "drain", {{"raeson", "x"}});
   EXPECT_NE(unknown.body.find("'reason'"), std::string::npos) << unknown.body;
 }

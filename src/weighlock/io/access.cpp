@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 namespace weighlock {
 namespace {
@@ -31,7 +33,15 @@ std::string describe(const Found& found) {
                      found.own_mount ? "a mount apart from '/'" : "the same file system as '/'");
 }
 
-std::string not_mounted(const Found& last) {
+// Nothing of the name is in `last`. A directory that holds other things is no empty mount point.
+std::string why_missing(FileSystem& files, const Found& last, bool is_whole_path) {
+  const int opened = files.open_at(AT_FDCWD, last.path.c_str(), O_RDONLY | O_DIRECTORY, 0);
+  std::vector<std::string> names;
+  const int listed = opened < 0 ? opened : files.list(opened, 1, names);
+  if (opened >= 0) files.close(opened);
+  const bool holds_others = listed == -E2BIG || !names.empty();
+  if (is_whole_path && holds_others && last.path != "/")
+    return "; that holds others: is the name right, and has it been written yet?";
   return last.own_mount ? "" : "; likely cause: the storage isn't shared with this host or isn't mounted here";
 }
 
@@ -68,7 +78,7 @@ std::string describe_access(FileSystem& files, const std::string& path) {
     const int done = status_of(files, part, found);
     if (done == -ENOENT || done == -ENOTDIR) {
       return text + fmt::format("'{}' doesn't exist; the last parent that does is {}{}", part, describe(last),
-                                not_mounted(last));
+                                why_missing(files, last, part == path));
     }
     if (done == -EACCES) {
       return text +
@@ -83,6 +93,43 @@ std::string describe_access(FileSystem& files, const std::string& path) {
   if (read == -EACCES) text += "; likely cause: written by another user with a mode that shuts us out";
   if (read == -ESTALE) text += "; likely cause: the file server replaced it";
   return text;
+}
+
+namespace {
+
+std::string user_name(uid_t uid) {
+  std::array<char, 4096> room = {};
+  passwd entry = {};
+  passwd* found = nullptr;
+  if (::getpwuid_r(uid, &entry, room.data(), room.size(), &found) != 0 || !found) return "";
+  return found->pw_name;
+}
+
+std::string user_text(uid_t uid) {
+  const std::string name = user_name(uid);
+  return name.empty() ? fmt::format("uid {}", uid) : fmt::format("user {} (uid {})", name, uid);
+}
+
+}  // namespace
+
+Status check_openable(FileSystem& files, const std::string& path, bool write) {
+  const int opened =
+      files.open_at(AT_FDCWD, path.c_str(), (write ? O_RDWR : O_RDONLY) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+  if (opened >= 0) files.close(opened);
+  if (opened == -ENOENT || opened == -ENOTDIR)
+    return Error{ErrorCode::not_found, fmt::format("'{}' doesn't exist", path)};
+  if (opened != -EACCES && opened != -EPERM) return {};
+  // The nearest part that can be looked at is the one that shuts us out.
+  std::string part = path;
+  struct stat closed = {};
+  while (status_of(files, part, closed) < 0 && part.size() > 1)
+    part.resize(std::max<std::size_t>(part.find_last_of('/') == std::string::npos ? 1 : part.find_last_of('/'), 1));
+  const std::string owner = user_name(closed.st_uid);
+  return Error{
+      ErrorCode::permission_denied,
+      fmt::format("{} may not {} '{}': '{}' belongs to {}, mode {:04o}; run this as its owner: sudo -u {}",
+                  user_text(::geteuid()), write ? "read and write" : "read", path, part, user_text(closed.st_uid),
+                  closed.st_mode & 07777, owner.empty() ? fmt::format("'#{}'", closed.st_uid) : owner)};
 }
 
 }  // namespace weighlock

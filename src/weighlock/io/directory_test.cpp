@@ -190,6 +190,15 @@ TEST_F(DirectoryTest, access_diagnosis_names_the_first_missing_parent) {
   EXPECT_NE(describe_access(files, root.path("a")).find("is readable"), std::string::npos);
 }
 
+TEST_F(DirectoryTest, access_diagnosis_tells_a_wrong_name_from_a_storage_that_is_not_there) {
+  const auto told = [this](const std::string& path) { return describe_access(files, root.path(path)); };
+  EXPECT_EQ(told("step42").find("is the name right"), std::string::npos) << "an empty mount point: " << told("step42");
+  write_file(root.path("step41"), "");
+  EXPECT_NE(told("step42").find("is the name right"), std::string::npos) << told("step42");
+  EXPECT_EQ(told("step42").find("mounted"), std::string::npos) << told("step42");
+  EXPECT_EQ(told("out/step42").find("is the name right"), std::string::npos) << "not even its parent is there";
+}
+
 TEST_F(DirectoryTest, access_diagnosis_names_mode_and_owner_of_what_is_closed) {
   write_file(root.path("a"), "");
   fs::permissions(root.path("a"), fs::perms::owner_read);
@@ -200,6 +209,23 @@ TEST_F(DirectoryTest, access_diagnosis_names_mode_and_owner_of_what_is_closed) {
   const std::string text = describe_access(files, root.path("a"));
   EXPECT_NE(text.find("mode 0400, owner " + std::to_string(::geteuid())), std::string::npos) << text;
   EXPECT_NE(text.find("EACCES"), std::string::npos) << text;
+}
+
+TEST_F(DirectoryTest, a_file_that_is_closed_to_us_is_told_from_one_that_is_not_there) {
+  fs::create_directory(root.path("state"));
+  const std::string path = root.path("state/journal.db");
+  EXPECT_EQ(check_openable(files, path, true).error().code, ErrorCode::not_found);
+  write_file(path, "x");
+  EXPECT_TRUE(check_openable(files, path, true));
+  files.on_call = [&](const char*, const std::string& name) { return name == path ? EACCES : 0; };
+  const Status closed = check_openable(files, path, true);
+  ASSERT_FALSE(closed);
+  EXPECT_EQ(closed.error().code, ErrorCode::permission_denied);
+  EXPECT_NE(closed.error().text().find("'" + root.path("state") + "' belongs to "), std::string::npos)
+      << closed.error().text();
+  EXPECT_NE(closed.error().text().find("run this as its owner"), std::string::npos);
+  files.on_call = [&](const char*, const std::string& name) { return name == path ? EIO : 0; };
+  EXPECT_TRUE(check_openable(files, path, true)) << "who opens it next tells";
 }
 
 TEST(PlainName, names_with_a_way_out_are_not_plain) {

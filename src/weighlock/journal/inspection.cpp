@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "weighlock/io/access.hpp"
+
 namespace weighlock {
 namespace {
 
@@ -158,6 +160,9 @@ Result<JournalInspection> inspect_journal(const std::string& place,
   JournalInspection out;
   std::error_code failure;
   out.path = fs::is_directory(place, failure) ? place + "/journal.db" : place;
+  RealFileSystem files;
+  if (Status open = check_openable(files, out.path, false); !open && open.error().code == ErrorCode::permission_denied)
+    return std::move(open).error();
   if (!fs::exists(out.path, failure))
     return about(ErrorCode::not_found, out.path,
                  "there is none; name the state directory of a gateway, or its journal.db");

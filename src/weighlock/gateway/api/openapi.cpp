@@ -56,6 +56,8 @@ constexpr std::array kRows = {
     Row{"POST", "/v1/pairs/{pair}/workers/{worker}:quarantine", "it is held paused", true, "Reason", "Pair"},
     Row{"POST", "/v1/pairs/{pair}/workers/{worker}:release", "it is brought to the committed version again", true,
         "Reason", "Pair"},
+    Row{"POST", "/v1/pairs/{pair}/workers/{worker}:set-key", "the keys with which it is called from now on", true,
+        "WorkerKeys", "Pair"},
     Row{"GET", "/v1/events", "the journal's records as server-sent events", false, "", "", "pair after"},
     Row{"GET", "/healthz", "it is alive"},
     Row{"GET", "/readyz", "it takes updates: 200 or 503"},
@@ -81,6 +83,8 @@ constexpr std::string_view kSchemas = R"({
 "WorkerSpec": {"type": "object", "required": ["url"], "additionalProperties": false, "properties": {
   "url": {"type": "string"}, "dialect": {"enum": ["auto", "sglang", "vllm"]},
   "admin_key": {"$ref": "#/components/schemas/KeyReference"}, "api_key": {"$ref": "#/components/schemas/KeyReference"}}},
+"WorkerKeys": {"type": "object", "minProperties": 1, "additionalProperties": false, "properties": {
+  "admin_key": {"$ref": "#/components/schemas/KeyReference"}, "api_key": {"$ref": "#/components/schemas/KeyReference"}}},
 "Reason": {"type": "object", "additionalProperties": false, "properties": {"reason": {"type": "string"}}},
 "Settings": {"type": "object", "properties": {
   "quorum": {"oneOf": [{"enum": ["half", "all"]}, {"type": "integer", "minimum": 1}]},
@@ -102,7 +106,8 @@ constexpr std::string_view kSchemas = R"({
   "workers": {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/WorkerSpec"}},
   "lora": {"type": ["object", "null"], "required": ["name"], "properties": {"name": {"type": "string"},
   "keep": {"type": "integer"}}}, "settings": {"$ref": "#/components/schemas/Settings"},
-  "new_lineage": {"type": "boolean"}}},
+  "new_lineage": {"type": "boolean"}, "keep_unnamed": {"type": "boolean", "description":
+  "of a pair that is there: what the body doesn't name (settings, save_trigger, dialects, keys, lora.keep) stays as it is"}}},
 "Pair": {"type": "object", "required": ["name", "lineage", "state"], "properties": {"name": {"type": "string"},
   "mode": {"type": "string"}, "lineage": {"type": "integer"}, "committed": {"type": ["integer", "null"]},
   "state": {"enum": ["idle", "updating", "removing", "dormant"]}, "rollback": {"enum": ["available", "unavailable"]},
@@ -113,6 +118,8 @@ constexpr std::string_view kSchemas = R"({
   "properties": {"id": {"type": "string"}, "version": {"type": "integer"}, "rollback": {"type": "boolean"},
   "state": {"type": "string"}, "phase": {"type": ["string", "null"]}, "ended_at": {"type": ["string", "null"]},
   "error": {"type": ["string", "null"]}}},
+  "save_path": {"type": "string"}, "trainer": {"type": "object", "properties": {"kind": {"type": "string"},
+  "save_trigger": {"type": "string"}}},
   "settings": {"$ref": "#/components/schemas/Settings"}}},
 "PairList": {"type": "object", "properties": {"items": {"type": "array",
   "items": {"$ref": "#/components/schemas/Pair"}}, "next": {"type": "null"}}},

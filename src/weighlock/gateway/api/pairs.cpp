@@ -17,6 +17,16 @@ void list_pairs(const ApiContext& context, const Responder& responder) {
   responder.respond(json_answer(200, json::object{{"items", std::move(items)}, {"next", nullptr}}));
 }
 
+// A pair's view with what it was connected with: who asks for one pair may want to change it.
+json::object connected_view(const ApiContext& context, const Pair& pair) {
+  const PairSpec& spec = pair.spec;
+  json::object out = pair_view(context.view(), pair);
+  out["save_path"] = spec.save_path;
+  out["trainer"] = {{"kind", spec.trainer_kind == TrainerKind::external ? "external" : "areal"},
+                    {"save_trigger", spec.save_trigger == SaveTrigger::rank0 ? "rank0" : "all"}};
+  return out;
+}
+
 // Answers when the pair's committed version has reached `least`, or with what there is when the wait is over.
 void wait_for_version(ApiContext& context, const std::string& name, std::int64_t least, Milliseconds wait,
                       Responder responder, const std::string& path) {
@@ -32,7 +42,7 @@ void wait_for_version(ApiContext& context, const std::string& name, std::int64_t
     if (!pair)
       return pending->answer(
           problem_answer(Error{ErrorCode::not_found, fmt::format("pair '{}' was removed", name)}, path));
-    pending->answer(json_answer(200, pair_view(here.view(), *pair)));
+    pending->answer(json_answer(200, connected_view(here, *pair)));
   };
   look(false);
   if (pending->answered()) return;
@@ -47,7 +57,7 @@ void get_pair(ApiContext& context, const RouteRequest& request, Responder respon
   const std::optional<std::string> least_text = request.query_value("committed_at_least");
   const WaitAsked asked = read_wait(request);
   if (asked.failure) return responder.respond(problem_answer(*asked.failure, request.path));
-  if (!least_text || !asked.wait) return responder.respond(json_answer(200, pair_view(context.view(), *pair)));
+  if (!least_text || !asked.wait) return responder.respond(json_answer(200, connected_view(context, *pair)));
   std::int64_t least = 0;
   const auto [end, failure] = std::from_chars(least_text->data(), least_text->data() + least_text->size(), least);
   if (failure != std::errc{} || end != least_text->data() + least_text->size())
@@ -73,7 +83,7 @@ void apply_pair(ApiContext& context, const RouteRequest& request, PairBody read,
         if (!pair)
           return pending->answer(
               problem_answer(Error{ErrorCode::not_found, fmt::format("pair '{}' was removed meanwhile", name)}, path));
-        pending->answer(json_answer(is_new ? 201 : 200, pair_view(here.view(), *pair)));
+        pending->answer(json_answer(is_new ? 201 : 200, connected_view(here, *pair)));
       });
   pending->deadline(context.settings.reply_by, [pending, name, path = request.path] {
     pending->answer(problem_answer(
@@ -92,7 +102,8 @@ void put_pair(ApiContext& context, const RouteRequest& request, Responder respon
   if (!body) return responder.respond(problem_answer(body.error(), request.path));
   PairBody read;
   read.spec.policy = context.settings.policy;
-  if (auto failure = read_pair_body(*body, name, context.confinement, read))
+  const Pair* present = context.find_pair(name);
+  if (auto failure = read_pair_body(*body, name, context.confinement, present ? &present->spec : nullptr, read))
     return responder.respond(problem_answer(*failure, request.path));
   std::vector<DoubtfulHost> doubtful;
   find_doubtful(context.confinement, read.spec.trainer_urls, "trainers.urls", "", doubtful);

@@ -158,6 +158,15 @@ void change_worker(ApiContext& context, WorkerChange change, const RouteRequest&
   post_change(context, std::move(event), std::nullopt, request.path, std::move(responder));
 }
 
+Error already_member(const std::string& url, const std::string& pair) {
+  return Error{
+      ErrorCode::conflict,
+      fmt::format("worker {0} is already a member of pair '{1}': `weighlock workers release {1} {0}` brings one "
+                  "that is held to the committed version, `weighlock workers set-key {1} {0} ...` gives it "
+                  "other keys",
+                  url, pair)};
+}
+
 void add_worker(ApiContext& context, const RouteRequest& request, Responder responder) {
   if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
   const Pair* pair = context.find_pair(request.parameter("pair"));
@@ -165,10 +174,12 @@ void add_worker(ApiContext& context, const RouteRequest& request, Responder resp
   Result<json::value> body = read_body(request);
   if (!body) return responder.respond(problem_answer(body.error(), request.path));
   PairBody changed;
-  changed.spec = pair->spec;
   if (auto failure = read_worker(*body, "worker", context.confinement, changed))
     return responder.respond(problem_answer(*failure, request.path));
   const std::string url = changed.spec.workers.back().url;
+  const std::vector<std::string> members = worker_urls(pair->spec);
+  if (std::find(members.begin(), members.end(), url) != members.end())
+    return responder.respond(problem_answer(already_member(url, pair->spec.name), request.path, "worker.url"));
   std::vector<DoubtfulHost> doubtful;
   find_doubtful(context.confinement, {url}, "worker.url", "", doubtful);
   look_outside(
@@ -186,6 +197,73 @@ void add_worker(ApiContext& context, const RouteRequest& request, Responder resp
       });
 }
 
+// The references of `worker` with those of `given` laid over them, read as they would be at a connect.
+std::optional<FieldError> read_new_keys(const json::value& given, const WorkerSpec& worker,
+                                        const Confinement& confinement, PairBody& out) {
+  const json::object* object = given.if_object();
+  const auto bad = [](std::string_view what) {
+    return FieldError{"body", Error{ErrorCode::invalid_argument, fmt::format("body: {}", what)}};
+  };
+  if (!object || object->empty()) return bad("must be an object with \"admin_key\", \"api_key\" or both");
+  if (auto unknown = unknown_key(*object, "", {"admin_key", "api_key"})) return unknown;
+  json::object whole;
+  if (!worker.key_references.empty()) {
+    const Result<json::value> present = parse_json(worker.key_references, "key references");
+    if (present && present->is_object()) whole = present->as_object();
+  }
+  for (const json::key_value_pair& member : *object) whole[member.key()] = member.value();
+  whole["url"] = worker.url;
+  return read_worker(whole, "worker", confinement, out);
+}
+
+// The pair connected once more, as it is, but for the keys of this worker: they hold from its next call on.
+void post_new_keys(ApiContext& context, const RouteRequest& request, const PairBody& read, Responder responder) {
+  const std::string name = request.parameter("pair");
+  const WorkerSpec& worker = read.spec.workers.back();
+  const Pair* pair = context.find_pair(name);
+  if (!pair) return responder.respond(no_such("pair", name, request));
+  if (pair->reconnect)
+    return responder.respond(problem_answer(
+        Error{ErrorCode::conflict, fmt::format("pair '{}' is being connected again; ask when that was answered", name)},
+        request.path));
+  ConnectPair event;
+  event.spec = pair->spec;
+  event.new_lineage = false;
+  for (WorkerSpec& one : event.spec.workers) {
+    if (one.url == worker.url) one.key_references = worker.key_references;
+  }
+  const auto pending = PendingAnswer::make(context, std::move(responder));
+  event.token = pending->when_replied(
+      [pending, name, url = worker.url, keys = read.credentials, path = request.path](const Reply& reply) {
+        ApiContext& here = pending->context();
+        const auto own = keys.find(url);
+        if (!reply.error && own != keys.end()) here.credentials.set(url, own->second);
+        pending->answer(changed_answer(here, name, url, reply, path));
+      });
+  std::string what = fmt::format("pair '{}': worker {}", name, worker.url);
+  post_event_unless_full(context, std::move(what), std::move(event));
+}
+
+void set_worker_key(ApiContext& context, const RouteRequest& request, Responder responder) {
+  if (auto refusal = refuse_key(context, request)) return responder.respond(*std::move(refusal));
+  const Pair* pair = context.find_pair(request.parameter("pair"));
+  const Worker* worker = pair ? find_worker(context.state(), *pair, request.parameter("worker")) : nullptr;
+  if (!worker) return responder.respond(no_such("worker", request.parameter("worker"), request));
+  Result<json::value> body = read_body(request);
+  if (!body) return responder.respond(problem_answer(body.error(), request.path));
+  const auto& list = pair->spec.workers;
+  const auto spec = std::find_if(list.begin(), list.end(), [&](const auto& one) { return one.url == worker->url; });
+  PairBody read;
+  if (auto failure = read_new_keys(*body, *spec, context.confinement, read))
+    return responder.respond(problem_answer(*failure, request.path));
+  look_outside(
+      context, {}, std::move(read),
+      [&context, request, responder = std::move(responder)](std::optional<FieldError> failure, PairBody whole) {
+        if (failure) return responder.respond(problem_answer(*failure, request.path));
+        post_new_keys(context, request, whole, responder);
+      });
+}
+
 }  // namespace
 
 void add_worker_routes(Router& router, ApiContext& context) {
@@ -195,6 +273,8 @@ void add_worker_routes(Router& router, ApiContext& context) {
              [&context](const RouteRequest& r, Responder a) { readiness(context, r, std::move(a)); });
   router.add("POST", "/v1/pairs/{pair}/workers:add",
              [&context](const RouteRequest& r, Responder a) { add_worker(context, r, std::move(a)); });
+  router.add("POST", "/v1/pairs/{pair}/workers/{worker}:set-key",
+             [&context](const RouteRequest& r, Responder a) { set_worker_key(context, r, std::move(a)); });
   const auto add_change = [&](const char* verb, WorkerChange change) {
     router.add(
         "POST", fmt::format("/v1/pairs/{{pair}}/workers/{{worker}}:{}", verb),
