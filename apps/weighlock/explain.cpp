@@ -50,6 +50,10 @@ constexpr std::array kRemedies = {
            "published"},
     Remedy{"lagging", "it is whole, but versions behind: the next update brings it along"},
     Remedy{"foreign", "someone else changed its weights: find out who, then update again"},
+    Remedy{
+        "adapter_failed",
+        "only this adapter isn't served there; look at the engine's words: is LoRA enabled, is there room for its rank "
+        "and for one more?"},
     Remedy{"operator_hold", "an operator holds it: `weighlock workers release PAIR WORKER` ends that"},
 };
 
@@ -125,8 +129,8 @@ std::string explain(const client::Update& update) {
     if (!worker.cause) continue;
     text += fmt::format("  {}: {}, {}: {}\n", worker.url, worker.verdict, worker.cause->code,
                         one_line(worker.cause->message));
-    if (const std::string what = remedy(*worker.cause); !what.empty() && worker.state != "ready")
-      text += fmt::format("    to do: {}\n", what);
+    const std::string what = worker.state == "ready" ? "" : remedy(*worker.cause, worker.state);
+    if (!what.empty()) text += fmt::format("    to do: {}\n", what);
   }
   // Of a degraded update the error says once more what the workers' lines say.
   if (update.error && update.state != "degraded")

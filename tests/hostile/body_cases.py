@@ -290,6 +290,8 @@ def native_cases(shared, engine, trainer):
                ("workers[0].dialect",))
         yield (f"pair.new_lineage: {shown(value)}", *put, {**base, "new_lineage": [] if value is True else value}, (400,),
                ("new_lineage",))
+        yield (f"pair.keep_unnamed: {shown(value)}", *put, {**base, "keep_unnamed": [] if value is True else value}, (400,),
+               ("keep_unnamed",))
     for value in NO_TEXT:
         yield (f"pair.workers[0].url: {shown(value)}", *put, with_value(base, ("workers", 0, "url"), value), (400,),
                ("workers[0].url",))

@@ -208,6 +208,30 @@ TEST_F(LoraOwnerTest, version_that_was_committed_while_the_pair_was_lost_is_load
   EXPECT_EQ(known(0).version->version, 1);
 }
 
+TEST_F(LoraOwnerTest, adapters_come_back_to_a_worker_that_was_abandoned_before_its_model_was_lost) {
+  connect(2);
+  request(1);
+  connect_lora(1);
+  request_lora(1);
+  script(0, K::load, failed(OutcomeKind::touched, "broken"), -1);
+  request(2);
+  ConnectPair again;
+  again.token = 9;
+  again.spec = state().pairs.at("actor").spec;
+  again.spec.workers = {WorkerSpec{url(1), std::nullopt}};
+  post(again);
+  advance(30s);
+  ASSERT_EQ(worker(0).state, WorkerState::abandoned);
+  epochs->takers["actor"] = Epoch{9, "another", "far", "", "", {}};
+  advance(limits::kEpochLookPeriod);
+  ASSERT_TRUE(is_superseded(state().pairs.at("actor")));
+  restart(0);
+  engine(0).adapter_calls.clear();
+  advance(90s);
+  EXPECT_EQ(engine(0).adapter_calls, Calls{"load policy-v1"});
+  EXPECT_EQ(worker(0).state, WorkerState::abandoned);
+}
+
 TEST_F(LoraOwnerTest, adapters_are_served_beside_a_model_that_is_another_gateways) {
   connect(1);
   request(1);

@@ -58,8 +58,12 @@ void supersede(Context& context, const std::string& name, Epoch by) {
   stop_retirements(context, pair);
   doubt_adapters(pair, context.cause(CauseCode::foreign, error.message));
   for (auto& [url, worker] : context.state().workers) {
-    if (worker.pair == name && worker.state != WorkerState::abandoned)
+    if (worker.pair != name) continue;
+    if (worker.state == WorkerState::abandoned) {
+      begin_watch(context, worker);  // for its adapters' sake, from here on
+    } else {
       context.set_worker(worker, WorkerState::foreign, context.cause(CauseCode::foreign, error.message));
+    }
   }
   refuse_queue(context, pair, error);
   refuse_changes(context, pair, error);
