@@ -402,7 +402,7 @@ def worker_cases():
     for value in [*NO_TEXT, "tgi"]:
         yield f"workers:add.dialect: {shown(value)}", *add, {**base, "dialect": value}, (400,), ("worker.dialect",)
     yield "workers:add: unknown key", *add, {**base, "urls": []}, (400,), ("unknown key",)
-    yield "workers:add of one that is there", *add, {"url": "{engine}"}, (400,), ("twice",)
+    yield "workers:add of one that is there", *add, {"url": "{engine}"}, (409,), ("already a member",)
     yield from url_cases(*add, base, ("url",), "worker.url")
     yield "the last worker's removal", "POST", PAIR + "/workers/{worker}:remove", b"", (409,), ("its last one",)
 
