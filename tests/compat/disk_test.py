@@ -54,11 +54,11 @@ class ConnectTest(lab.Lab):
         self.assertEqual(answer.status, 400)
         self.assertIn("'bogus'", answer.json["error"])
 
-    def test_connect_registers_the_pair_and_asks_nobody(self):
+    def test_connect_registers_the_pair_and_changes_nobody(self):
         engines, trainers = self.engines("sglang", "vllm"), self.trainers()
         answer = self.at.connect("actor-rollout", trainers, engines, self.path("shared"))
         self.assertEqual((answer.status, answer.json), (200, {"pair_name": "actor-rollout"}))
-        self.assertEqual(self.tape.all(), [])
+        self.assertEqual(self.tape.changes(), [])
         names = [one["name"] for one in self.at.call("GET", "/v1/pairs").json["items"]]
         self.assertEqual(names, ["actor-rollout"])
 
@@ -161,10 +161,10 @@ class UpdateTest(lab.Lab):
             self.assertNotIn("authorization", [name.lower() for name, _ in one.headers], one)
             self.assertNotIn(lab.KEY, one.body.decode() + str(one.headers))
 
-    def test_an_unknown_pair_is_404_and_asks_nobody(self):
+    def test_an_unknown_pair_is_404_and_changes_nobody(self):
         answer = self.at.update("nobody", 1)
         self.assertEqual((answer.status, answer.json), (404, {"error": "Pair 'nobody' not found"}))
-        self.assertEqual(self.tape.all(), [])
+        self.assertEqual(self.tape.changes(), [])
 
     def test_disconnect_removes_the_pair_and_a_second_one_is_404(self):
         answer = self.at.disconnect("p")

@@ -154,7 +154,7 @@ class FailureTest(lab.Lab):
             answer = self.at.call("POST", "/update_weights", {"pair_name": "p", "version": version})
             self.assertEqual((answer.status, answer.json["status"]), (200, "error"))
             self.assertIn("64 bits", answer.json["error"])
-        self.assertEqual(self.tape.all(), [])
+        self.assertEqual(self.tape.changes(), [])
 
 
 class ErrorStatusTest(lab.Lab):

@@ -103,6 +103,10 @@ class Tape:
             found = list(self._requests)
         return [r for r in found if (path is None or r.path.split("?")[0] == path) and r.worker.startswith(worker or "")]
 
+    def changes(self):
+        """Those that aren't mere reads: workers of a pair are looked at from its connect on."""
+        return [r for r in self.all() if r.method != "GET"]
+
     def clear(self):
         with self._lock:
             self._requests.clear()

@@ -115,6 +115,8 @@ std::string Invariants::unsettled_join(const protocol::Worker& worker) const {
   const bool out = worker.state == WorkerState::joining || worker.state == WorkerState::quarantined;
   if (!out || stopped_ || pair == state().pairs.end() || !pair->second.committed || pair->second.distrusted) return "";
   if (worker.memory != protocol::EngineMemory::whole) return "";  // a load would end it
+  const auto& awex = pair->second.spec.awex;
+  if (awex && awex->colocate) return "";  // where devices are shared only an update loads
   if (pair->second.spec.policy.pair_lease == Milliseconds{0} || !truth(worker.url).alive) return "";
   const auto book = books_.find(worker.url);
   const protocol::VersionRef& goal = *pair->second.committed;

@@ -98,6 +98,7 @@ void Transfers::begin_build(std::size_t gateway, int life, const protocol::Build
   std::int64_t took = random_.between(300, 1'400);
   if (faults.strikes(Fault::group_late)) took += random_.between(5'000, 60'000);
   std::string error;
+  std::string refused;  // a worker that fails by itself; "" = nobody is named
   bool joined = random_.chance(500);
   if (mishap == Mishap::silent || faults.strikes(Fault::group_never)) {
     error = "no answer";
@@ -105,14 +106,15 @@ void Transfers::begin_build(std::size_t gateway, int life, const protocol::Build
   } else if (mishap != Mishap::none || faults.strikes(Fault::group_fails)) {
     error = "a member answered 500";
     joined = mishap == Mishap::answer_lost || joined;
+    if (random_.chance(500)) refused = random_.pick(order.workers);
     // A stranger of that host listens there from now on.
     if (mishap == Mishap::none && !stranger_) stranger_ = place_of(order);
   }
-  scheduler_.after(took, [=, this] { end_build(gateway, life, order, error, joined); });
+  scheduler_.after(took, [=, this] { end_build(gateway, life, order, error, joined, refused); });
 }
 
 void Transfers::end_build(std::size_t gateway, int life, const protocol::BuildGroup& order, std::string error,
-                          bool joined) {
+                          bool joined, const std::string& refused) {
   Edge& edge = edges_[gateway];
   if (life != edge.life) return;
   for (const std::string& url : order.workers) {
@@ -139,7 +141,9 @@ void Transfers::end_build(std::size_t gateway, int life, const protocol::BuildGr
   trace_.line("group {} is {}", order.name, error.empty() ? "built" : error);
   std::optional<Error> told;
   if (!error.empty()) told = Error{ErrorCode::worker_failed, std::move(error), nullptr};
-  post_(gateway, protocol::GroupBuilt{order.ask, std::move(told), port_taken});
+  std::vector<protocol::RefusedWorker> by_themselves;
+  if (told && !port_taken && !refused.empty()) by_themselves.push_back({refused, "answered 500", false});
+  post_(gateway, protocol::GroupBuilt{order.ask, std::move(told), port_taken, std::move(by_themselves)});
 }
 
 // Whoever isn't there any more is in nothing; the others don't know.

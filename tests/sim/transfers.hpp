@@ -85,7 +85,8 @@ class Transfers {
   bool is_free(std::size_t gateway, const std::vector<std::string>& trainers) const;
   bool in_peace(const std::string& trainer) const;
   void begin_build(std::size_t gateway, int life, const protocol::BuildGroup& order, Mishap mishap);
-  void end_build(std::size_t gateway, int life, const protocol::BuildGroup& order, std::string error, bool joined);
+  void end_build(std::size_t gateway, int life, const protocol::BuildGroup& order, std::string error, bool joined,
+                 const std::string& refused);
   void join(const protocol::BuildGroup& order);
   void leave(const std::string& trainer);
   void teardown(std::size_t gateway, const std::string& trainer, Mishap mishap);

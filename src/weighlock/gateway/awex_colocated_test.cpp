@@ -11,16 +11,19 @@ namespace {
 
 class AwexColocatedPairTest : public AwexPairTest {
  protected:
-  // With v1 on storage, which everyone serves.
+  // With v1 on storage, which everyone serves: loaded before devices are shared.
   void connect_with_last_good() {
     json::object body = awex_body();
-    body["colocate"] = true;
     body["save_path"] = directory.path("w");
+    body["mode"] = "disk";
     ASSERT_EQ(call("POST", "/connect", body).status, 200);
     write_single(directory.path("out/step1"), tiny_tensors(), 1);
     const Reply first =
         call("POST", "/v1/pairs/actor/updates?wait=20", {{"version", 1}, {"path", directory.path("out/step1")}});
     ASSERT_EQ(first.json().at("state").as_string(), "succeeded") << first.body;
+    body["mode"] = "awex";
+    body["colocate"] = true;
+    ASSERT_EQ(call("POST", "/connect", body).status, 200);
     on_loop([&] { log.clear(); });
   }
   std::string begin(int version) {
@@ -48,6 +51,21 @@ class AwexColocatedPairTest : public AwexPairTest {
     return n;
   }
 };
+
+TEST_F(AwexColocatedPairTest, a_group_that_can_not_be_built_leaves_nobody_ready_without_memory) {
+  connect_with_last_good();
+  turn(train[1], "release_memory", Turn::refuses);  // so the next update needs another group
+  EXPECT_EQ(ended(begin(2)).at("state").as_string(), "rolled_back");
+  turn(train[1], "release_memory", Turn::well);
+  turn(train[0], "init_colocate_weight_update", Turn::refuses);
+  const json::value update = ended(begin(3));
+  EXPECT_EQ(update.at("state").as_string(), "aborted");
+  EXPECT_NE(json::serialize(update).find("was not handed back"), std::string::npos) << json::serialize(update);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(worker_told(i).at("state").as_string(), "quarantined") << i;
+  turn(train[0], "init_colocate_weight_update", Turn::well);
+  EXPECT_EQ(ended(begin(4)).at("state").as_string(), "succeeded");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(worker_told(i).at("state").as_string(), "ready") << i;
+}
 
 TEST_F(AwexColocatedPairTest, what_was_cancelled_sends_no_step_more_whoever_answers_late) {
   connect_with_last_good();

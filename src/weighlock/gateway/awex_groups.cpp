@@ -66,10 +66,12 @@ void AwexGroups::build(protocol::BuildGroup order, std::function<void(protocol::
   build->done = std::move(done);
   build->members = {build->order.trainers, build->order.workers};
   trainers_.when_free(build->order.ask, build->order.trainers, [this, build] {
-    reports_.gather(build->members, build->order.awex.colocate, [this, build](Result<AwexReported> reported) {
-      if (!reported) return fail(build, std::move(reported).error());
-      put_right(build, *std::move(reported));
-    });
+    reports_.gather(build->members, build->order.awex.colocate,
+                    [this, build](Result<AwexReported> reported, std::vector<protocol::RefusedWorker> refused) {
+                      if (!reported)
+                        return fail(build, StepFailure{std::move(reported).error(), false, std::move(refused)});
+                      put_right(build, *std::move(reported));
+                    });
   });
 }
 
@@ -103,8 +105,9 @@ void AwexGroups::put_right(const BuildRef& build, AwexReported reported) {
       },
       [this, alive = std::weak_ptr(alive_), build, made] {
         if (alive.expired()) return;
-        if (!*made) return fail(build, std::move(*made).error());
-        if (Status stored = store(build->order.name, **std::move(made)); !stored) return fail(build, stored.error());
+        if (!*made) return fail(build, StepFailure{std::move(*made).error()});
+        if (Status stored = store(build->order.name, **std::move(made)); !stored)
+          return fail(build, StepFailure{stored.error()});
         trainers_.when_free(build->order.ask, build->order.trainers, [this, build] { bring_up(build); });
       });
 }
@@ -129,8 +132,7 @@ void AwexGroups::bring_up(const BuildRef& build) {
       }),
       [target](std::size_t, const HttpResult& result) { return !awex::classify(target, result).ok(); },
       [this, build, target, colocate](const AwexCalls::Answers& answers) {
-        if (auto failure = failure_of(build->members, answers, target))
-          return fail(build, std::move(failure->error), failure->port_taken);
+        if (auto failure = failure_of(build->members, answers, target)) return fail(build, *std::move(failure));
         if (colocate) return stands(build);
         warm_up(build);
       });
@@ -142,8 +144,7 @@ void AwexGroups::warm_up(const BuildRef& build) {
       build->members.each([&](std::size_t) { return awex::warm_up_request(build->all.world_size); }),
       [](std::size_t, const HttpResult& result) { return !awex::classify(kTarget, result).ok(); },
       [this, build](const AwexCalls::Answers& answers) {
-        if (auto failure = failure_of(build->members, answers, kTarget))
-          return fail(build, std::move(failure->error), failure->port_taken);
+        if (auto failure = failure_of(build->members, answers, kTarget)) return fail(build, *std::move(failure));
         stands(build);
       });
 }
@@ -153,10 +154,11 @@ void AwexGroups::stands(const BuildRef& build) {
   trainers_.give_back(build->order.ask, build->order.trainers);
 }
 
-void AwexGroups::fail(const BuildRef& build, Error error, bool port_taken) {
+void AwexGroups::fail(const BuildRef& build, StepFailure failure) {
   meta_.clear(build->order.name);
   if (build->joined && !build->order.awex.colocate) trainers_.leave(build->order.name, build->order.trainers);
-  build->done(protocol::GroupBuilt{build->order.ask, std::move(error), port_taken});
+  build->done(
+      protocol::GroupBuilt{build->order.ask, std::move(failure.error), failure.port_taken, std::move(failure.refused)});
   trainers_.give_back(build->order.ask, build->order.trainers);
 }
 

@@ -74,7 +74,7 @@ class AwexGroups {
   void bring_up(const BuildRef& build);
   void warm_up(const BuildRef& build);
   void stands(const BuildRef& build);
-  void fail(const BuildRef& build, Error error, bool port_taken = false);
+  void fail(const BuildRef& build, StepFailure failure);
 
   Pool& pool_;
   MetaStore& meta_;

@@ -14,6 +14,7 @@
 #include "weighlock/core/error.hpp"
 #include "weighlock/core/transport.hpp"
 #include "weighlock/gateway/awex_calls.hpp"
+#include "weighlock/protocol/event.hpp"
 
 namespace weighlock {
 
@@ -35,11 +36,16 @@ bool is_bad_status(const HttpResult& result);
 struct StepFailure {
   Error error;              // names each member that failed
   bool port_taken = false;  // one of them says so
+  // Workers that failed by themselves; none if a trainer did, too, or if the port is to blame.
+  std::vector<protocol::RefusedWorker> refused = {};
 };
 // Of the step `target`, by all members' answers; none if all are well.
 std::optional<StepFailure> failure_of(const AwexMembers& members, const AwexCalls::Answers& answers,
                                       std::string_view target);
 // Likewise of the step in which members report their metadata.
 std::optional<StepFailure> failure_of_reports(const AwexMembers& members, const AwexCalls::Answers& answers);
+// The member `i` as one that failed by itself with its own report, if that is what `result` says.
+std::vector<protocol::RefusedWorker> refusal_of_report(const AwexMembers& members, std::size_t i,
+                                                       const HttpResult& result, const std::string& words);
 
 }  // namespace weighlock

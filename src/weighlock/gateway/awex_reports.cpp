@@ -47,7 +47,9 @@ struct AwexReports::Gathering {
   std::size_t reading = 0;                                   // on the pool
   bool answered = false;                                     // by all members
 
-  void end(Error error) { std::exchange(done, nullptr)(std::move(error)); }
+  void end(Error error, std::vector<protocol::RefusedWorker> refused = {}) {
+    std::exchange(done, nullptr)(std::move(error), std::move(refused));
+  }
   void end_if_read();
 };
 
@@ -82,7 +84,7 @@ void AwexReports::take_parallelism(const std::shared_ptr<Gathering>& all, const 
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const std::size_t member = all->colocate || i == 0 ? i : first_worker;
     Result<awex::Parallelism> read = awex::read_parallelism(members.who(member), answers[i]);
-    if (!read) return all->end(read.error());
+    if (!read) return all->end(read.error(), refusal_of_report(members, member, answers[i], read.error().message));
     (members.is_trainer(member) ? trainers : engines).push_back({members.who(member), read->device});
     if (member == 0)
       all->train = *std::move(read);
@@ -168,7 +170,8 @@ bool AwexReports::take_report(const std::shared_ptr<Gathering>& all, std::size_t
 }
 
 void AwexReports::all_answered(const std::shared_ptr<Gathering>& all, const AwexCalls::Answers& answers) {
-  if (auto failure = failure_of_reports(all->members, answers)) return all->end(std::move(failure->error));
+  if (auto failure = failure_of_reports(all->members, answers))
+    return all->end(std::move(failure->error), failure->refused);
   if (all->out_of_reach) return all->end(*all->out_of_reach);
   all->answered = true;
   all->end_if_read();
@@ -182,7 +185,7 @@ void AwexReports::Gathering::end_if_read() {
   for (std::size_t i = 0; i < reports.size(); ++i)
     (members.is_trainer(i) ? reported.train : reported.infer).push_back(*std::move(*reports[i]));
   reports.clear();
-  std::exchange(done, nullptr)(std::move(reported));
+  std::exchange(done, nullptr)(std::move(reported), {});
 }
 
 }  // namespace weighlock

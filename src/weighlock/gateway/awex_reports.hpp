@@ -39,7 +39,8 @@ class AwexReports {
     std::function<int()> port = nullptr;  // ... once we do
     std::size_t reports_bytes_max = limits::kReportsBytesMax;
   };
-  using Done = std::function<void(Result<AwexReported>)>;
+  // With an error: the workers that failed by themselves, if no trainer did.
+  using Done = std::function<void(Result<AwexReported>, std::vector<protocol::RefusedWorker>)>;
 
   AwexReports(Loop& loop, Pool& pool, AwexCalls& calls, Settings settings);
   AwexReports(const AwexReports&) = delete;

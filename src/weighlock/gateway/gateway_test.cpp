@@ -42,10 +42,15 @@ TEST_F(GatewayTest, a_keyed_engine_is_driven_by_the_compatible_routes_alone_with
   EXPECT_EQ(reply.body.find("engine-secret"), std::string::npos);
 }
 
-TEST_F(GatewayTest, connect_in_disk_mode_calls_nobody) {
+// The looks that begin with it only read, and its answer doesn't wait for them.
+TEST_F(GatewayTest, connect_in_disk_mode_waits_for_nobody_and_changes_nothing) {
+  for (const auto& engine : engines) engine->silent = true;
   start();
   ASSERT_EQ(call("POST", "/connect", connect_body()).status, 200);
-  for (const auto& engine : engines) EXPECT_EQ(engine->requests, 0);
+  for (const auto& engine : engines) {
+    EXPECT_EQ(engine->loads, 0);
+    EXPECT_FALSE(engine->paused);
+  }
   for (const auto& trainer : trainers) EXPECT_EQ(trainer->saves, 0);
 }
 

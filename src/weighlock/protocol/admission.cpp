@@ -113,7 +113,10 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
     return error_of(ErrorCode::conflict,
                     fmt::format("pair '{}' is being connected again; ask when that was answered", event.pair));
   if (is_superseded(pair)) return superseded_error(event.pair, *pair.ownership.superseded_by);
-  if (event.rollback) return std::nullopt;  // judged when it is known not to be a repetition
+  if (event.rollback) return refuse_directory(pair, "rollback");  // else judged when it is no repetition
+  if (!event.path.empty()) {
+    if (auto error = refuse_directory(pair, fmt::format("v{} from '{}'", event.version, event.path))) return error;
+  }
   if (event.lineage && *event.lineage != pair.lineage)
     return error_of(ErrorCode::superseded, fmt::format("pair '{}': lineage {} asked for, the present one is {}",
                                                        event.pair, *event.lineage, pair.lineage));

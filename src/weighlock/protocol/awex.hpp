@@ -26,8 +26,6 @@ void begin_group_connect(Context& context, const ConnectPair& event);
 // Nobody waits for the pair's connect any more: its group goes when it stands.
 void abandon_connect(Context& context, const std::string& pair);
 void on_group_built(Context& context, const GroupBuilt& event);
-// Trainers leave it, its metadata goes; the next update builds another. Nothing without one.
-void drop_group(Context& context, const std::string& pair, std::string_view why);
 void prepare_transfer(Context& context, Update& update);
 void transfer_survey_done(Context& context, Update& update);
 // The worker was read for the first time: so the process in its pair's group is known, too.
@@ -43,6 +41,11 @@ void leave_out_of_group(Context& context, Update& update, Target& target);
 // Whether each of the group's workers is a target that takes part.
 bool group_is_whole(Context& context, const Update& update);
 
+// awex_drop.cpp
+// Trainers leave it, its metadata goes; the next update builds another. Nothing without one. Trainers of which another
+// gateway may have made a group since aren't told: they would leave that one.
+void drop_group(Context& context, const std::string& pair, std::string_view why);
+
 // awex_meeting.cpp
 // At the first worker, or the client's address for it, and at the client's port or the next one at which no other
 // worker listens.
@@ -55,11 +58,15 @@ void note_meeting(State& state, MeetingPlace place);
 bool is_transferring(const Update& update);
 // The target is ready; the collective begins when the last one is.
 void assemble(Context& context, Update& update, Target& target);
+// The target's label was refused, so there is no collective; the update goes back when no other label is under way.
+void label_refused(Context& context, Update& update, const Target& target);
 void on_transferred(Context& context, Update& update, Target& target, const Outcome& outcome);
 // False if the event is of a save.
 bool on_trainer_transferred(Context& context, const SaveEnded& event);
 // After a first failure the others' words are waited for only a moment.
 void begin_transfer_grace(Context& context, Update& update);
+// From here on nobody is known to hold anything, until all have answered well.
+void note_begun(Context& context, Update& update);
 void on_transfer_grace_timer(Context& context, Update& update);
 // Ends the update's way forward, naming each member that failed or is silent.
 void fail_transfer(Context& context, Update& update, std::string_view what);
@@ -67,14 +74,28 @@ void fail_transfer(Context& context, Update& update, std::string_view what);
 void transfer_undone(Context& context, Update& update);
 
 // awex_memory.cpp
-// Of a colocated pair: instead of the collective alone, the steps around it, too.
-void begin_hand_over(Context& context, Update& update);
+// A colocated pair: its engines' memory is in other hands from before an update is asked for until that update gives it
+// back, so between updates nothing is loaded into them, and no token is asked of them.
+bool shares_devices(const Pair& pair);
+// Whether it may be asked for a token to see whether it is paused.
+bool may_be_probed(Context& context, const Worker& worker);
+// Why nothing can be loaded from a directory.
+std::optional<Error> refuse_directory(const Pair& pair, std::string_view what);
+// Its update is about to pause the group's workers: from here on they have no memory, also over a death.
+void note_released(Context& context, const Update& update);
+// Its update ends without having asked anyone for memory: whoever might serve is held without it. The words for the
+// client, or "".
+std::string hold_without_memory(Context& context, const Update& update);
+// Instead of the collective alone, the steps around it, too. With an error: without the collective, and the update goes
+// back by it.
+void begin_hand_over(Context& context, Update& update, const Error* error);
 // In the running step. `conclude_step` is due after each end.
 void note_member_failed(Context& context, Update& update);
 void conclude_step(Context& context, Update& update);
 void give_up_silent_members(Context& context, Update& update);
 // True while memory is in other hands: the update goes back when it isn't any more, by `error` or as a transfer that
 // failed; at once without the members that are silent in the present step, or after a moment if there is an `error`.
+// With an `error` also before the first step.
 bool hands_memory_back(Context& context, Update& update, std::string_view failure, const Error* error);
 // The update goes back, and its worker came out of the collective when the other steps were over: what is owed to it is
 // known, and is sent. False if nothing can be.

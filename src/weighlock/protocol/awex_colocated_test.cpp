@@ -189,7 +189,7 @@ TEST_F(AwexColocatedTest, a_worker_that_could_not_resume_its_weights_is_out_unti
   EXPECT_EQ(engine(1).steps, std::vector<HandOverStep>{HandOverStep::resume_weights});
   expect_out(1, CauseCode::needs_restart, "'weights'");
   step_answers.clear();
-  EXPECT_EQ(update(request(3)).state, UpdateState::degraded);
+  EXPECT_EQ(update(request(3)).state, UpdateState::rejected);
   EXPECT_EQ(engine(1).steps.size(), 1u);
   restart(1);
   EXPECT_EQ(update(request(4)).state, UpdateState::succeeded);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/protocol/awex_drop.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
 
@@ -28,48 +29,6 @@ std::string in_a_path(std::string name) {
   for (char& c : name)
     if (kPlain.find(c) == std::string_view::npos) c = '_';
   return name;
-}
-
-bool share(const std::vector<std::string>& one, const std::vector<std::string>& other) {
-  return std::any_of(one.begin(), one.end(),
-                     [&](const std::string& url) { return std::find(other.begin(), other.end(), url) != other.end(); });
-}
-
-void record_dead(Context& context, const std::string& pair, const std::string& name, std::string_view why) {
-  context.record(RecordKind::group, pair, "", "", {{"what", "dead"}, {"name", name}, {"why", why}});
-}
-
-// Groups of processes before this one, of the pair or with some of these trainers: they are told to leave them. Not the
-// trainers of a pair that another gateway has: they are in that one's group.
-void drop_left_groups(Context& context, const std::string& pair, const std::vector<std::string>& trainers) {
-  const auto& pairs = context.state().pairs;
-  auto& left = context.state().left_groups;
-  for (auto it = left.begin(); it != left.end();) {
-    const auto& [name, group] = *it;
-    if (group.pair != pair && !share(group.trainers, trainers)) {
-      ++it;
-      continue;
-    }
-    const auto owner = pairs.find(group.pair);
-    if (owner == pairs.end() || !is_superseded(owner->second)) {
-      record_dead(context, group.pair, name, "its gateway ended");
-      AwexSpec awex;
-      awex.colocate = group.colocate;
-      context.emit(DropGroup{group.pair, name, std::move(awex), group.trainers});
-    }
-    it = left.erase(it);
-  }
-}
-
-// A trainer is in one group at a time: those of other pairs with some of these trainers end.
-void free_trainers(Context& context, const std::string& pair, const std::vector<std::string>& trainers) {
-  std::vector<std::string> losing;
-  for (const auto& [name, other] : context.state().pairs) {
-    if (name != pair && other.group && share(other.group->trainers, trainers)) losing.push_back(name);
-  }
-  for (const std::string& name : losing)
-    drop_group(context, name, fmt::format("its trainers join the group of pair '{}'", pair));
-  drop_left_groups(context, pair, trainers);
 }
 
 // Who has some of these trainers just now, in words; "" = nobody. They can't be asked for two things at once.
@@ -131,10 +90,28 @@ void note_built(Context& context, const std::string& name, TransferGroup group, 
   context.state().pairs.at(name).group = std::move(group);
 }
 
-void drop(Context& context, const std::string& pair, const AwexSpec& awex, const TransferGroup& group,
-          std::string_view why) {
-  record_dead(context, pair, group.name, why);
-  context.emit(DropGroup{pair, group.name, awex, group.trainers});
+// Without the workers that failed by themselves, if those that are left are enough; their words go with the group.
+// Where devices are shared no group is of some.
+bool build_without_refused(Context& context, Update& update, GroupAsk ask, const std::vector<RefusedWorker>& refused) {
+  if (refused.empty() || ask.awex.colocate || update.policy.on_failure == OnFailure::rollback_all) return false;
+  const auto serve = [&](const std::vector<std::string>& urls) {
+    return static_cast<int>(std::count_if(urls.begin(), urls.end(), [&](const std::string& url) {
+      return context.state().workers.at(url).state == WorkerState::ready;
+    }));
+  };
+  const int all = static_cast<int>(ask.group.workers.size());
+  const int serving = serve(ask.group.workers);
+  for (const RefusedWorker& worker : refused) {
+    std::erase(ask.group.workers, worker.url);
+    ask.group.incarnations.erase(worker.url);
+    ask.group.refused[worker.url] = worker;
+  }
+  const int left = static_cast<int>(ask.group.workers.size());
+  if (left == 0 || left == all) return false;
+  const int members = serving > 0 ? serve(ask.group.workers) : left;
+  if (members < update.policy.quorum.needed(serving > 0 ? serving : all)) return false;
+  build(context, update.pair, *context.pair_of(update).spec.awex, std::move(ask));
+  return true;
 }
 
 void group_stands(Context& context, Update& update) {
@@ -155,7 +132,10 @@ std::vector<std::string> reachable_workers(Context& context, const Update& updat
   std::vector<std::string> out;
   for (const WorkerSpec& spec : context.pair_of(update).spec.workers) {
     const auto target = update.targets.find(spec.url);
-    if (target == update.targets.end()) continue;
+    if (target == update.targets.end()) {
+      reasons += fmt::format("; worker {}: {}", spec.url, name(context.state().workers.at(spec.url).state));
+      continue;
+    }
     const Worker& worker = context.worker_of(target->second);
     if (may_take_part(context.pair_of(update), update, target->second, worker)) {
       out.push_back(spec.url);
@@ -165,6 +145,13 @@ std::vector<std::string> reachable_workers(Context& context, const Update& updat
     reasons += fmt::format("; worker {}: {}", spec.url, cause ? cause->message : "left out");
   }
   return out;
+}
+
+// Who wrote another label on a member may have it in a group of another.
+bool has_foreign_member(Context& context, const TransferGroup& group) {
+  return std::any_of(group.workers.begin(), group.workers.end(), [&](const std::string& url) {
+    return context.state().workers.at(url).state == WorkerState::foreign;
+  });
 }
 
 // A process that started anew is in no group, whatever its URL.
@@ -200,7 +187,7 @@ void connect_built(Context& context, GroupAsk ask, const std::optional<Error>& e
   if (!refused && state.stopping) refused = Error{ErrorCode::shutting_down, "the gateway is shutting down", nullptr};
   if (!refused) refused = refuse_spec(context, event.spec);
   if (refused) {
-    if (!error) drop(context, name, ask.awex, ask.group, "its pair could not be connected");
+    if (!error) drop(context, name, ask.awex, ask.group, "its pair could not be connected", !is_anothers(state, name));
     // Its trainers left the pair's former group, if they were in one.
     drop_group(context, name, "its trainers were asked to join another");
     if (known != state.pairs.end()) known->second.reconnect.reset();
@@ -333,15 +320,18 @@ void on_group_built(Context& context, const GroupBuilt& event) {
   if (node.empty()) return;
   GroupAsk ask = std::move(node.mapped());
   if (event.port_taken) note_taken(context, ask);
-  if (event.error) record_dead(context, ask.place.pair, ask.group.name, "it could not be built");
+  if (event.error) record_dead_group(context, ask.place.pair, ask.group.name, "it could not be built");
   if (ask.connect) return connect_built(context, std::move(ask), event.error);
   Update* update = context.find_update(ask.update);
   const bool waits = update && update->state == UpdateState::preparing && update->group_ask == event.ask;
   if (!waits) {
-    if (!event.error) drop(context, update ? update->pair : "", ask.awex, ask.group, "nobody waits for it any more");
+    if (!event.error)
+      drop(context, update ? update->pair : "", ask.awex, ask.group, "nobody waits for it any more",
+           !is_anothers(context.state(), ask.place.pair));
     return;
   }
   if (event.error) {
+    if (build_without_refused(context, *update, ask, event.refused)) return;
     Error error{event.error->code,
                 fmt::format("pair '{}': v{}: the transfer group could not be built: {}", update->pair,
                             update->version.version, event.error->text()),
@@ -350,14 +340,6 @@ void on_group_built(Context& context, const GroupBuilt& event) {
   }
   note_built(context, update->pair, std::move(ask.group), update->id);
   group_stands(context, *update);
-}
-
-void drop_group(Context& context, const std::string& name, std::string_view why) {
-  drop_left_groups(context, name, {});
-  const auto it = context.state().pairs.find(name);
-  if (it == context.state().pairs.end() || !it->second.group) return;
-  const TransferGroup group = *std::exchange(it->second.group, std::nullopt);
-  drop(context, name, it->second.spec.awex.value_or(AwexSpec{}), group, why);
 }
 
 void prepare_transfer(Context& context, Update& update) {
@@ -377,8 +359,17 @@ void transfer_survey_done(Context& context, Update& update) {
         Error{ErrorCode::unreachable,
               fmt::format("pair '{}': v{}: no worker can be updated{}", update.pair, update.version.version, reasons),
               nullptr});
+  // Ranks of both sides are paired device by device.
+  if (shares_devices(pair) && workers.size() != pair.spec.workers.size())
+    return end_before_pause(
+        context, update, UpdateState::rejected,
+        Error{ErrorCode::unreachable,
+              fmt::format("pair '{}': v{}: where devices are shared all workers take part in an "
+                          "update, and {} of {} can{}",
+                          update.pair, update.version.version, workers.size(), pair.spec.workers.size(), reasons),
+              nullptr});
   const bool fits = pair.group && pair.group->workers == workers && pair.group->trainers == pair.spec.trainer_urls &&
-                    !has_new_process(context, *pair.group);
+                    !has_new_process(context, *pair.group) && !has_foreign_member(context, *pair.group);
   if (fits) {
     note_members(context, *pair.group);
     return group_stands(context, update);
@@ -390,7 +381,7 @@ void transfer_survey_done(Context& context, Update& update) {
                                               update.version.version, holder),
                                   nullptr});
   update.targets.clear();
-  drop_group(context, update.pair, "its members changed");
+  end_group(context, update.pair, "its members changed", true);  // they join the next one
   GroupAsk ask;
   ask.update = update.id;
   ask.group.trainers = pair.spec.trainer_urls;
@@ -402,6 +393,15 @@ void transfer_survey_done(Context& context, Update& update) {
 void leave_out_of_group(Context& context, Update& update, Target& target) {
   const auto& group = context.pair_of(update).group;
   if (!group) return;
+  if (const auto refused = group->refused.find(target.worker); refused != group->refused.end()) {
+    target.included = false;
+    const RefusedWorker& why = refused->second;
+    target.cause = context.cause(
+        why.unreachable ? CauseCode::unreachable : CauseCode::needs_restart,
+        fmt::format("it could not join the transfer group: {}; restart it, or release it to have it tried again",
+                    why.words));
+    return;
+  }
   const auto& in = group->workers;
   const auto joined = group->incarnations.find(target.worker);
   const bool is_member = std::find(in.begin(), in.end(), target.worker) != in.end();

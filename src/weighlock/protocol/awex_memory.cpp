@@ -80,6 +80,36 @@ bool begin_step(Context& context, Update& update) {
   return true;
 }
 
+// Whoever trains has it when it asks for an update. What was in it is nobody's from then on.
+void take_memory(Worker& worker) {
+  worker.memory = EngineMemory::released;
+  worker.version.reset();
+  worker.evidence = Evidence::none;
+}
+
+// The update goes back before its first step: then the steps are done all the same, but for the transfer, with those
+// that are paused. False if none is due.
+bool begin_return(Context& context, Update& update, const Error* error) {
+  const auto& group = context.pair_of(update).group;
+  const bool is_before = update.state == UpdateState::pausing || update.state == UpdateState::loading;
+  if (!error || !update.transfer || !shares_devices(context.pair_of(update)) || !is_before || !update.members_fixed ||
+      !update.ranks.empty() || !group)
+    return false;
+  context.cancel_timer(update, "pause");
+  context.cancel_timer(update, "load");
+  for (const std::string& url : group->workers) {
+    Target& target = update.targets.at(url);
+    context.give_up(target);
+    const bool gone = target.cause && (target.cause->code == CauseCode::unreachable);
+    const bool is_held = target.paused || target.was_paused || update.policy.pause != PauseOwner::gateway;
+    target.step = is_held && !gone ? Step::assembling : Step::judged;
+  }
+  context.set_state(update, UpdateState::loading);
+  note_begun(context, update);
+  begin_hand_over(context, update, error);
+  return true;
+}
+
 void end_hand_over(Context& context, Update& update) {
   const HandOver hand = *std::exchange(update.hand_over, std::nullopt);
   if (hand.error) return begin_restoring(context, update, *hand.error);
@@ -119,12 +149,31 @@ std::string missing_memory(const Worker& worker) {
 
 }  // namespace
 
+bool shares_devices(const Pair& pair) {
+  return pair.spec.awex && pair.spec.awex->colocate;
+}
+
+bool may_be_probed(Context& context, const Worker& worker) {
+  const auto pair = context.state().pairs.find(worker.pair);
+  return pair != context.state().pairs.end() && !shares_devices(pair->second);
+}
+
+std::optional<Error> refuse_directory(const Pair& pair, std::string_view what) {
+  if (!shares_devices(pair)) return std::nullopt;
+  return Error{ErrorCode::not_supported,
+               fmt::format("pair '{}': {}: its workers share their devices with trainers, and their memory may be in "
+                           "the trainers' hands, so nothing is loaded into them from a directory; load it into the "
+                           "trainers and ask for an update, or connect the pair with mode 'disk'",
+                           pair.spec.name, what),
+               nullptr};
+}
+
 bool has_its_memory(const Worker& worker) {
   return worker.memory == EngineMemory::whole;
 }
 
 bool may_be_resumed(const Pair& pair, const Update& update, const Worker& worker) {
-  return update.transfer && pair.spec.awex && pair.spec.awex->colocate && worker.memory == EngineMemory::released;
+  return update.transfer && shares_devices(pair) && worker.memory == EngineMemory::released;
 }
 
 Cause with_missing_memory(const Worker& worker, Cause cause) {
@@ -137,14 +186,49 @@ Cause with_missing_memory(const Worker& worker, Cause cause) {
   return cause;
 }
 
-void begin_hand_over(Context& context, Update& update) {
+void note_released(Context& context, const Update& update) {
+  const Pair& pair = context.pair_of(update);
+  if (!update.transfer || !shares_devices(pair)) return;
+  json::array released;
+  for (const std::string& url : pair.group->workers) {
+    take_memory(context.state().workers.at(url));
+    released.push_back(json::string(url));
+  }
+  context.record(RecordKind::group, update, "", {{"what", "released"}, {"released", std::move(released)}});
+}
+
+std::string hold_without_memory(Context& context, const Update& update) {
+  if (!update.transfer || !shares_devices(context.pair_of(update)) || update.state < UpdateState::preparing) return "";
+  json::array released;
+  for (auto& [url, worker] : context.state().workers) {
+    const bool is_out = worker.state == WorkerState::quarantined && !is_held(worker);
+    if (worker.pair != update.pair || !has_its_memory(worker) || !(is_out || worker.state == WorkerState::ready))
+      continue;
+    take_memory(worker);
+    released.push_back(json::string(url));
+    const Cause before = is_out && worker.cause
+                             ? *worker.cause
+                             : context.cause(CauseCode::load_unknown, "its update ended before its memory came back");
+    const Cause cause = with_missing_memory(worker, before);
+    context.set_worker(worker, WorkerState::quarantined, cause);
+    if (!is_out) context.emit(Fence{worker.url, worker.pair, cause});
+  }
+  if (released.empty()) return "";
+  const std::size_t count = released.size();
+  context.record(RecordKind::group, update, "", {{"what", "not_handed_back"}, {"released", std::move(released)}});
+  return fmt::format(
+      "; the memory of {} workers was not handed back, and they are held until an update does it: ask "
+      "again",
+      count);
+}
+
+void begin_hand_over(Context& context, Update& update, const Error* error) {
   const TransferGroup& group = *context.pair_of(update).group;
   update.hand_over = HandOver{group.name, group.workers, HandOverStep::release_optimizer, "", std::nullopt};
+  if (error) update.hand_over->error = *error;
   update.ranks.clear();
   for (const std::string& url : group.trainers)
     update.ranks.push_back(Rank{url, 0, false, SaveOutcomeKind::unknown, "", false, false, false});
-  for (const std::string& url : group.workers)
-    context.worker_of(update.targets.at(url)).memory = EngineMemory::released;
   begin_step(context, update);
 }
 
@@ -186,7 +270,7 @@ void give_up_silent_members(Context& context, Update& update) {
 }
 
 bool hands_memory_back(Context& context, Update& update, std::string_view failure, const Error* error) {
-  if (!update.hand_over) return false;
+  if (!update.hand_over) return begin_return(context, update, error);
   HandOver& hand = *update.hand_over;
   if (hand.is_undone()) return true;  // it does already
   hand.failure = failure;

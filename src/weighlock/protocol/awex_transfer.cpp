@@ -36,34 +36,10 @@ std::string words_of_members(const Update& update) {
   return text.empty() ? "" : "; " + text;
 }
 
-// From here on nobody is known to hold anything, until all have answered well.
-void note_begun(Context& context, Update& update, const TransferGroup& group) {
-  json::array trainers;
-  json::array workers;
-  for (const std::string& url : group.trainers) trainers.push_back(json::string(url));
-  for (const std::string& url : group.workers) workers.push_back(json::string(url));
-  json::object body{{"what", "transfer"},
-                    {"name", group.name},
-                    {"version", update.version.version},
-                    {"trainers", std::move(trainers)}};
-  if (context.pair_of(update).spec.awex->colocate) body["released"] = std::move(workers);
-  context.record(RecordKind::group, update, "", std::move(body));
-  for (const std::string& url : group.workers) {
-    Target& target = update.targets.at(url);
-    Worker& worker = context.worker_of(target);
-    target.load_sent = true;
-    target.load_started = context.now();
-    target.verdict = Verdict::torn;  // until shown otherwise
-    worker.version.reset();
-    worker.evidence = Evidence::none;
-    context.set_worker(worker, WorkerState::loading, worker.cause);
-  }
-}
-
 void start_transfer(Context& context, Update& update) {
   const TransferGroup& group = *context.pair_of(update).group;
-  note_begun(context, update, group);
-  if (context.pair_of(update).spec.awex->colocate) return begin_hand_over(context, update);
+  note_begun(context, update);
+  if (shares_devices(context.pair_of(update))) return begin_hand_over(context, update, nullptr);
   RunTransfer run;
   run.update = update.id;
   run.pair = update.pair;
@@ -111,6 +87,27 @@ void member_ended(Context& context, Update& update, bool ok) {
 
 }  // namespace
 
+void note_begun(Context& context, Update& update) {
+  const TransferGroup& group = *context.pair_of(update).group;
+  json::array trainers;
+  for (const std::string& url : group.trainers) trainers.push_back(json::string(url));
+  context.record(RecordKind::group, update, "",
+                 {{"what", "transfer"},
+                  {"name", group.name},
+                  {"version", update.version.version},
+                  {"trainers", std::move(trainers)}});
+  for (const std::string& url : group.workers) {
+    Target& target = update.targets.at(url);
+    Worker& worker = context.worker_of(target);
+    target.load_sent = true;
+    target.load_started = context.now();
+    target.verdict = Verdict::torn;  // until shown otherwise
+    worker.version.reset();
+    worker.evidence = Evidence::none;
+    context.set_worker(worker, WorkerState::loading, worker.cause);
+  }
+}
+
 void begin_transfer_grace(Context& context, Update& update) {
   const bool runs = std::any_of(update.timers.begin(), update.timers.end(),
                                 [](const auto& timer) { return timer.second == "transfer_grace"; });
@@ -126,7 +123,17 @@ void assemble(Context& context, Update& update, Target& target) {
   target.step = Step::assembling;
   const bool all = std::all_of(update.targets.begin(), update.targets.end(),
                                [](const auto& e) { return !e.second.included || e.second.step == Step::assembling; });
+  if (all && !group_is_whole(context, update))
+    return fail_transfer(context, update, "a worker of the group could not be labelled");
   if (all) start_transfer(context, update);
+}
+
+// Where devices are shared, whose label is under way could be asked for nothing, and so not for its memory.
+void label_refused(Context& context, Update& update, const Target& target) {
+  const bool others_wait = std::any_of(update.targets.begin(), update.targets.end(),
+                                       [](const auto& e) { return e.second.step == Step::labelling; });
+  if (shares_devices(context.pair_of(update)) && others_wait) return;
+  fail_transfer(context, update, fmt::format("worker {} is not in it", target.worker));
 }
 
 void on_transferred(Context& context, Update& update, Target& target, const Outcome& outcome) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "weighlock/core/result.hpp"
 #include "weighlock/protocol/types.hpp"
@@ -137,11 +138,19 @@ struct EpochSeen {
   Result<Epoch> highest;
 };
 
+// A worker that failed by itself while a group was built: by its own words, or it could not be reached.
+struct RefusedWorker {
+  std::string url;
+  std::string words;
+  bool unreachable = false;
+};
+
 // What came of a BuildGroup. On an error nothing of the group is left where it could be taken back.
 struct GroupBuilt {
   std::uint64_t ask = 0;
   std::optional<Error> error;
-  bool port_taken = false;  // a member says that somebody else listens where the group was to meet
+  bool port_taken = false;                  // a member says that somebody else listens where the group was to meet
+  std::vector<RefusedWorker> refused = {};  // none where a trainer failed by itself: no group without them helps then
 };
 
 struct TimerFired {

@@ -235,7 +235,10 @@ void Fixture::perform(Effect effect) {
     pending_.push_back(answer);
   } else if (auto* build = std::get_if<BuildGroup>(&effect)) {
     builds.push_back(*build);
-    if (!builds_silent) pending_.push_back(GroupBuilt{build->ask, build_error, port_taken});
+    const bool well = build_failures == 0;
+    if (build_failures > 0) --build_failures;
+    if (!builds_silent && well) pending_.push_back(GroupBuilt{build->ask, std::nullopt});
+    if (!builds_silent && !well) pending_.push_back(GroupBuilt{build->ask, build_error, port_taken, build_refused});
   } else if (auto* drop = std::get_if<DropGroup>(&effect)) {
     drops.push_back(*drop);
   } else if (auto* run = std::get_if<RunTransfer>(&effect)) {

@@ -110,6 +110,8 @@ class Fixture : public Ports, public ::testing::Test {
   std::vector<BuildGroup> builds;
   std::optional<Error> build_error;
   bool port_taken = false;  // ... since somebody else has the port
+  std::vector<RefusedWorker> build_refused;
+  int build_failures = -1;  // so many end as these say, and the rest well; -1: all as they say
   bool builds_silent = false;
   std::vector<DropGroup> drops;
   // Colocated: by member and step; without an outcome it stays silent.

@@ -56,7 +56,8 @@ void send_load_now(Context& context, Update& update, Target& target, Step step) 
 void send_read(Context& context, Update& update, Target& target) {
   Operation operation;
   operation.kind = OperationKind::read_state;
-  operation.doubt_pause = !context.worker_of(target).paused_by_us && !target.was_paused;
+  const Worker& worker = context.worker_of(target);
+  operation.doubt_pause = may_be_probed(context, worker) && !worker.paused_by_us && !target.was_paused;
   context.call(update, target, Step::heal_reading, std::move(operation));
 }
 

@@ -85,6 +85,7 @@ void note_use(Pair& pair, Instant now, bool is_update) {
 }
 
 std::optional<VersionRef> join_goal(const Pair& pair, const Worker& worker) {
+  if (shares_devices(pair)) return std::nullopt;  // its memory may be in other hands: only updates load it
   // What was transferred is on no storage: such a worker is brought back by the next update.
   const bool readable = pair.committed && !pair.distrusted && !pair.committed->directory.empty();
   if (pair.committed) return readable ? pair.committed : std::nullopt;

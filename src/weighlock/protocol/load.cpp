@@ -129,7 +129,7 @@ void on_labelled(Context& context, Update& update, Target& target, const Outcome
   lose_before_load(context, target, lost ? Verdict::untouched : Verdict::unknown,
                    outcome.kind == OutcomeKind::not_sent ? CauseCode::unreachable : CauseCode::label_failed,
                    fmt::format("label: {}", outcome.text));
-  if (update.transfer) return fail_transfer(context, update, fmt::format("worker {} is not in it", target.worker));
+  if (update.transfer) return label_refused(context, update, target);
   evaluate_verdicts(context, update);
 }
 

@@ -103,7 +103,7 @@ void enter_pair(Context& context, Pair& pair, const WorkerSpec& spec) {
 
 // Leaving workers that aren't READY get one heal before they are let go (protocol.md section 2, "Leaving").
 bool start_leave_job(Context& context, const std::string& name, Pair& pair) {
-  if (is_superseded(pair)) return false;
+  if (is_superseded(pair) || shares_devices(pair)) return false;  // nothing is loaded where memory may be elsewhere
   std::vector<std::string> urls;
   for (auto& [url, worker] : context.state().workers) {
     const bool needs_it =

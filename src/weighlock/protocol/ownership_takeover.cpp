@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/ownership.hpp"
 #include "weighlock/protocol/phases.hpp"
@@ -45,6 +46,11 @@ void bring_back(Context& context, Update& update, Target& target) {
   const Worker& worker = context.worker_of(target);
   target.pause_sent = true;
   target.was_paused = false;
+  if (shares_devices(context.pair_of(update)))
+    return quarantine(context, update, target,
+                      context.cause(CauseCode::needs_restart,
+                                    "the pair's former owner left it paused, and which of its memory it has is not "
+                                    "known: restart it, or resume it by hand and release the worker"));
   const bool as_read_before = label_is_ours(worker, target.former_label);
   if (!as_read_before)
     target.cause =

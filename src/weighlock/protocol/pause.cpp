@@ -233,6 +233,7 @@ void pausing_survey_done(Context& context, Update& update) {
   if (auto error = refuse_quorum(update, reasons))
     return end_before_pause(context, update, UpdateState::aborted, std::move(*error));
   context.record(RecordKind::targets, update, "", describe_targets(update));
+  note_released(context, update);
   context.start_timer(
       update, "pause",
       update.policy.pause_mode == PauseMode::wait ? update.policy.deadlines.load : update.policy.deadlines.pause);

@@ -434,6 +434,7 @@ void on_digest_done(Context& context, const DigestDone& event) {
 void end_before_pause(Context& context, Update& update, UpdateState state, Error error) {
   for (auto& [url, target] : update.targets) context.give_up(target);
   update.targets.clear();
+  error.message += hold_without_memory(context, update);
   if (update.directory_made)
     discard_directory(context, update.pair, {update.version.directory, update.save_path, update.id});
   if (state == UpdateState::rejected)

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "weighlock/core/limits.hpp"
+#include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
 #include "weighlock/protocol/ownership.hpp"
@@ -74,7 +75,11 @@ void go_forward(Context& context, Update& update) {
 
 void go_back(Context& context, Update& update) {
   if (update.state != UpdateState::restoring) update.error = died_in(update, "its next start undid the update");
-  if (!update.members_fixed) update.targets.clear();  // only read so far
+  if (!update.members_fixed) {  // only read so far
+    update.targets.clear();
+    const std::string held = hold_without_memory(context, update);
+    if (update.error) update.error->message += held;
+  }
   context.set_state(update, UpdateState::restoring);
   context.start_timer(update, "restore", update.policy.deadlines.restore_or_default());
   take_over(context, update);

@@ -137,7 +137,8 @@ void Replay::begin_call(const Record& intent, CallId call) {
   if (Target* target = target_of(intent)) note_intent(*target, sent.kind);
 }
 
-// A colocated pair's transfer began: the worker was asked nothing yet, and is as little known as in its midst.
+// Of a colocated pair's update, whose worker's memory is in other hands: what it holds is as little known as in the
+// midst of a transfer.
 void Replay::memory_released(const Record& record, const std::string& url) {
   const auto worker = state_.workers.find(url);
   Update* update = update_of(record);

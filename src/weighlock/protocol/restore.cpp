@@ -18,7 +18,7 @@ bool nothing_done(const Target& target) {
 void restore_target(Context& context, Update& update, Target& target) {
   Worker& worker = context.worker_of(target);
   if (target.step == Step::done) return;
-  if (nothing_done(target) && !target.cause && worker.earlier.empty()) {
+  if (nothing_done(target) && !target.cause && worker.earlier.empty() && has_its_memory(worker)) {
     target.step = Step::done;
     return context.set_worker(worker, target.former_state, target.former_cause);
   }
@@ -51,7 +51,10 @@ void begin_restoring(Context& context, Update& update, Error error) {
   context.set_state(update, UpdateState::restoring);
   context.start_timer(update, "restore", update.policy.deadlines.restore_or_default());
   for (auto& [url, target] : update.targets) context.give_up(target);
-  if (!update.members_fixed) update.targets.clear();  // only read so far
+  if (!update.members_fixed) {  // only read so far
+    update.targets.clear();
+    update.error->message += hold_without_memory(context, update);
+  }
   if (is_lora(context, update)) return begin_adapter_restoring(context, update);
   if (mutant(Mutant::no_resume_on_error)) return end_update(context, update, UpdateState::failed, update.error);
   if (mutant(Mutant::resume_everyone)) {

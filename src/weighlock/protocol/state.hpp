@@ -326,6 +326,7 @@ struct TransferGroup {
   std::vector<std::string> trainers;  // in the order of ranks
   std::vector<std::string> workers;
   std::map<std::string, std::string> incarnations;  // by worker; "" = not read yet
+  std::map<std::string, RefusedWorker> refused;     // workers of the pair without which it was built
 };
 
 // A group of a process before this one: nothing says that its trainers have left it.

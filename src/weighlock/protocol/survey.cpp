@@ -142,7 +142,8 @@ void read_worker(Context& context, Update& update, Target& target) {
   reading.brief = reading.kind == OperationKind::read_state && may_read_briefly(update, target, worker);
   const bool last = update.state >= UpdateState::pausing || update.transfer;  // a survey from which something follows
   const bool ours = update.policy.pause == PauseOwner::gateway;
-  reading.doubt_pause = last && ours && !worker.paused_by_us && !context.pair_of(update).trainer_pauses;
+  reading.doubt_pause =
+      last && ours && may_be_probed(context, worker) && !worker.paused_by_us && !context.pair_of(update).trainer_pauses;
   context.call(update, target, Step::surveying, std::move(reading));
 }
 

@@ -123,8 +123,8 @@ void look(Context& context, Worker& worker) {
   watch.whole = watch.whole || !serves(worker) || worker.load_since_read || reading.kind != OperationKind::read_state ||
                 ++watch.brief_looks >= limits::kIdleLooksPerWhole;
   reading.brief = !watch.whole;
-  reading.doubt_pause =
-      watch.whole && !worker.pair.empty() && serves(worker) && !worker.paused_by_us && !worker.paused_by_other;
+  reading.doubt_pause = watch.whole && may_be_probed(context, worker) && serves(worker) && !worker.paused_by_us &&
+                        !worker.paused_by_other;
   context.call_between_updates(worker, std::move(reading));
   set_timer(context, worker, context.state().watch_read_timeout);
 }
@@ -207,7 +207,10 @@ bool hold_if_hopeless(Context& context, Worker& worker) {
   context.set_worker(
       worker, WorkerState::quarantined,
       has_goal ? context.cause(CauseCode::lagging, before + "its pair is not in use (pair_lease)")
-               : context.cause(CauseCode::no_last_good, before + "nothing to bring it to: " + pair.rollback_reason));
+               : context.cause(
+                     CauseCode::no_last_good,
+                     before + (shares_devices(pair) ? "it shares its device with a trainer, so only an update loads it"
+                                                    : "nothing to bring it to: " + pair.rollback_reason)));
   return true;
 }
 
