@@ -64,7 +64,9 @@ json::object as_json(const Transfer& transfer, const Statistics& found) {
 std::string as_text(const Transfer& transfer, const Statistics& found) {
   const auto& [train, infer, plan, moved, by_workers] = transfer;
   std::string text =
-      fmt::format("plan {}: proved, every element is written once and from where it belongs\n", plan.digest);
+      found.needed == 0
+          ? fmt::format("plan {}: there is nothing to send: no inference rank holds an element\n", plan.digest)
+          : fmt::format("plan {}: proved, every element is written once and from where it belongs\n", plan.digest);
   if (by_workers)
     text += fmt::format(
         "  it is what AWEX workers do with the metadata that a gateway serves them; {} reported offsets "

@@ -53,6 +53,12 @@ TEST_F(PlanCommand, tells_bytes_per_rank_balance_bound_and_digest) {
   EXPECT_NE(out_.str().find("0     84 B          84 B"), std::string::npos) << out_.str();
 }
 
+TEST_F(PlanCommand, of_layouts_without_an_element_says_that_there_is_nothing_and_proves_nothing) {
+  EXPECT_EQ(plan(R"({"ranks":1,"tensors":[]})", R"({"ranks":1,"tensors":[]})"), 0) << err_.str();
+  EXPECT_NE(out_.str().find("there is nothing to send"), std::string::npos) << out_.str();
+  EXPECT_EQ(out_.str().find("proved"), std::string::npos) << out_.str();
+}
+
 TEST_F(PlanCommand, json_has_the_same_and_the_hosts_halve_what_is_sent) {
   EXPECT_EQ(plan(kTrain, kInfer, {"--json", "--one-copy-per-host"}), 0) << err_.str();
   const Result<json::value> told = parse_json(out_.str(), "out");

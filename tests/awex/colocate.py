@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from groups import join_group, open_default_group, read_metadata
 from model import TrainPart
-from package import NcclColocateTransport, TransferPlanBuilder
+from package import NcclColocateStreamBatchTransport, TransferPlanBuilder
 
 POLL_SECONDS = 0.1
 
@@ -91,7 +91,7 @@ class Colocation:
         weights = torch.load(io.BytesIO(bytes.fromhex(handle)), weights_only=True)
         trains = {self.world + n: n for n in range(self.world)}
         infers = {n: train for train, n in trains.items()}
-        NcclColocateTransport(self.number, self.world).update_weights_in_colocate_mode(
+        NcclColocateStreamBatchTransport(self.number, self.world).update_weights_in_colocate_mode(
             trains, infers, self.number, f"infer_{self.number}", self.world, self.passes_on, self.takes, self.group, weights,
             self.part.parameters,
         )  # fmt: skip

@@ -21,6 +21,16 @@ class Colocated:
         for worker in self.pair.workers:
             self.pair.assert_asked(worker, "init_colocate_weight_update", 1)
 
+    def is_refused(self) -> None:
+        """Some of its ranks never exchange anything: named before anybody is brought up."""
+        answer = self.pair.try_connect()
+        assert answer.status == 400, f"connect: {answer}"
+        self.say(answer.body["error"])
+        for words in ("would never be sent", "from train rank ", f"of {len(self.pair.trainers)} ranks"):
+            assert words in answer.body["error"], f"the answer doesn't say '{words}': {answer.body}"
+        for worker in self.pair.workers:
+            self.pair.assert_asked(worker, "init_colocate_weight_update", 0)
+
     def update(self) -> None:
         """While they trained, the engines' memory was released."""
         self._release_engines()

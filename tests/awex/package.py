@@ -15,12 +15,12 @@ if STUBS not in sys.path:
 import torch  # noqa: E402
 from awex.meta.weight_meta import ParameterMeta, ParameterReplicaMeta, ParameterShardMeta  # noqa: E402
 from awex.sharding.param_sharding import ShardingType  # noqa: E402
-from awex.transfer.nccl_comm import NcclColocateTransport, batch_send_recv  # noqa: E402
-from awex.transfer.nccl_comm import nccl_build_recv_ops, nccl_build_send_ops  # noqa: E402
+from awex.transfer.nccl_comm import batch_send_recv, nccl_build_recv_ops, nccl_build_send_ops  # noqa: E402
+from awex.transfer.nccl_stream_batch import NcclColocateStreamBatchTransport  # noqa: E402
 from awex.transfer.transfer_plan import TransferPlan, TransferPlanBuilder  # noqa: E402
 
 __all__ = [
-    "NcclColocateTransport",
+    "NcclColocateStreamBatchTransport",
     "ParameterMeta", "ParameterReplicaMeta", "ParameterShardMeta", "ShardingType", "TransferPlan", "TransferPlanBuilder",
     "batch_send_recv", "nccl_build_recv_ops", "nccl_build_send_ops", "shard_meta", "tensor_meta",
 ]  # fmt: skip

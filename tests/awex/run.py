@@ -85,6 +85,10 @@ def run_colocated(steps: Steps, gateway: Gateway, fleet: Fleet) -> None:
             steps.run(f"{name}: an engine answers 500 without taking part", colocated.refuses, pair.engines[0])
         steps.run(f"{name}: disconnect", colocated.disconnect)
         fleet.clear()
+    rows = steps.run("colocated, 3 fsdp: start", Colocated, gateway, fleet, 3, "fsdp", steps.say)
+    if rows is not None:
+        steps.run("colocated, 3 fsdp: rows that would never be sent are refused", rows.is_refused)
+    fleet.clear()
 
 
 def run_all(args: argparse.Namespace, folder: str, steps: Steps) -> None:

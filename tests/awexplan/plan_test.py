@@ -18,6 +18,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "awex")]
 
+import rounds  # noqa: E402
 import torch  # noqa: E402
 import values  # noqa: E402
 from layouts import Case, Part, drawn, handed, product, reports  # noqa: E402
@@ -126,6 +127,7 @@ def main() -> None:
         print(f"{case.name:50} {check(tool, case)}", flush=True)
     for seed in range(asked.seed, asked.seed + asked.drawn):
         check(tool, drawn(seed))
+    print(rounds.check(tool))
     print(f"the package plans what is predicted: {asked.drawn} drawn layouts from seed {asked.seed} as well")
 
 

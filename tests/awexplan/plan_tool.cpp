@@ -1,11 +1,13 @@
 // Puts reports of AWEX workers right, from files: what the gateway does at connect, for tests and measurements.
 //
 //   awex_plan_tool DIRECTORY TRAIN_RANKS ENGINE_RANKS ENGINES [--no-plan]
+//   awex_plan_tool --never-meet RANKS
 //
 // Reads DIRECTORY/train-<i>.json and DIRECTORY/infer-<e>.json, each a worker's answer. Writes
 // training_params_meta.json, infer_params_meta.json (what workers are served) and plan.tsv (one line an operation, each
 // rank's in its order: rank, peer, tensor, send offset, receive offset, shape). Prints times and statistics as JSON. A
-// refusal: exit code 1, the text on stderr.
+// refusal: exit code 1, the text on stderr. The second form prints the pairs of ranks of a colocated group that never
+// exchange anything, a line each.
 #include <fmt/format.h>
 
 #include <sys/resource.h>
@@ -20,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "weighlock/awex/colocated.hpp"
 #include "weighlock/awex/predict.hpp"
 #include "weighlock/awex/repair.hpp"
 #include "weighlock/awex/serve.hpp"
@@ -127,16 +130,27 @@ Status run(const std::string& directory, const Topology& topology, bool with_pla
   return {};
 }
 
+void print_never_meeting(std::uint32_t ranks) {
+  for (std::uint32_t one = 0; one < ranks; ++one)
+    for (std::uint32_t other = 0; other < ranks; ++other)
+      if (!ranks_meet(one, other, ranks)) fmt::print("{} {}\n", one, other);
+}
+
 }  // namespace
 }  // namespace weighlock::awex
 
 int main(int count, char** words) {
   using namespace weighlock;
+  const auto number = [words](int i) { return static_cast<std::uint32_t>(std::strtoul(words[i], nullptr, 10)); };
+  if (count == 3 && std::string(words[1]) == "--never-meet") {
+    awex::print_never_meeting(number(2));
+    return 0;
+  }
   if (count < 5) {
-    fmt::print(stderr, "usage: awex_plan_tool DIRECTORY TRAIN_RANKS ENGINE_RANKS ENGINES [--no-plan]\n");
+    fmt::print(stderr,
+               "usage: awex_plan_tool DIRECTORY TRAIN_RANKS ENGINE_RANKS ENGINES [--no-plan] | --never-meet RANKS\n");
     return 2;
   }
-  const auto number = [words](int i) { return static_cast<std::uint32_t>(std::strtoul(words[i], nullptr, 10)); };
   const Status done = awex::run(words[1], {number(2), number(3), number(4)}, count < 6);
   if (done) return 0;
   fmt::print(stderr, "{}\n", done.error().text());

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <string>
 
 #include "weighlock/awex/failure_words.hpp"
@@ -25,10 +24,6 @@ HttpRequest post(std::string_view target, std::string body) {
 HttpRequest post_nothing(std::string_view target) {
   return HttpRequest{
       "POST", std::string(target), {{"Accept", "*/*"}, {"Content-Type", "application/octet-stream"}}, ""};
-}
-
-Error mismatched(std::string_view text) {
-  return Error{ErrorCode::devices_mismatched, fmt::format("devices of colocated workers: {}", text), nullptr};
 }
 
 // Workers make "tcp://ADDRESS:PORT" of it.
@@ -114,27 +109,9 @@ Result<Parallelism> read_parallelism(std::string_view who, const HttpResult& res
   const auto ip = find_string(*body, "ip");
   const json::value* device = find(*body, "device_id");
   if (ip && device && !device->is_null())
-    out.device = fmt::format("{}, device {}", printable(*ip),
-                             device->is_string() ? printable(device->get_string()) : json::serialize(*device));
+    out.device = {printable(*ip),
+                  device->is_string() ? printable(device->get_string()) : printable(json::serialize(*device))};
   return out;
-}
-
-Status check_devices(const std::vector<DeviceOf>& workers) {
-  std::map<std::string_view, const DeviceOf*> of_train, of_infer;
-  for (const DeviceOf& one : workers) {
-    if (one.device.empty()) return {};
-    auto& side = one.is_train ? of_train : of_infer;
-    const auto [other, is_new] = side.emplace(one.device, &one);
-    if (!is_new)
-      return mismatched(
-          fmt::format("{} and {} are both at {}: list each worker once", other->second->who, one.who, one.device));
-  }
-  for (const DeviceOf& one : workers) {
-    if ((one.is_train ? of_infer : of_train).contains(one.device)) continue;
-    return mismatched(fmt::format("{} is at {}, where no {} is: a colocated pair has one of each side on every device",
-                                  one.who, one.device, one.is_train ? "worker" : "trainer"));
-  }
-  return {};
 }
 
 HttpRequest train_meta_request(const Parallelism& train, const Parallelism& infer, std::uint32_t infer_world) {

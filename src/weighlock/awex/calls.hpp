@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weighlock/awex/devices.hpp"
 #include "weighlock/core/error.hpp"
 #include "weighlock/core/http.hpp"
 #include "weighlock/core/json.hpp"
@@ -43,19 +44,10 @@ struct Parallelism {
   std::uint32_t world_size = 0;
   json::value converter_context;  // null where the release has none
   json::value parameter_layout;   // likewise
-  std::string device;             // "10.0.0.4, device 3"; "" where it wasn't told
+  Device device;                  // of an engine's first rank; without an address where it wasn't told
 };
 // `who` for errors: "trainer http://10.0.0.4:8003".
 Result<Parallelism> read_parallelism(std::string_view who, const HttpResult& result);
-
-// Refuses colocated workers that don't share devices one to one (devices_mismatched): two of a side have one, or only
-// one side has it. Nothing is refused if a worker doesn't tell.
-struct DeviceOf {
-  std::string who;
-  bool is_train = false;
-  std::string device;
-};
-Status check_devices(const std::vector<DeviceOf>& workers);
 
 // Without a body, unless a release reported something that the other side is to be told.
 HttpRequest train_meta_request(const Parallelism& train, const Parallelism& infer, std::uint32_t infer_world);

@@ -59,22 +59,5 @@ TEST(AwexCalls, a_taken_port_is_read_from_the_workers_words) {
   EXPECT_FALSE(answer_of(500, R"({"error": "told to refuse"})").port_taken);
 }
 
-TEST(AwexCalls, colocated_workers_that_do_not_share_devices_one_to_one_are_refused_by_a_code_of_its_own) {
-  const auto refusal = [](const std::vector<DeviceOf>& workers) {
-    const Status checked = check_devices(workers);
-    return checked ? std::string() : std::string(info(checked.error().code).type) + " " + checked.error().text();
-  };
-  EXPECT_EQ(refusal({{"trainer a", true, "d0"}, {"worker b", false, "d0"}}), "");
-  EXPECT_EQ(
-      refusal({{"trainer a", true, "d0"}, {"trainer c", true, "d0"}, {"worker b", false, ""}}),
-      "devices_mismatched devices of colocated workers: trainer a and trainer c are both at d0: list each worker once");
-  EXPECT_EQ(refusal({{"trainer a", true, "d0"}, {"worker b", false, ""}}), "");
-  EXPECT_EQ(
-      refusal({{"trainer a", true, "d0"}, {"worker b", false, "d1"}}),
-      "devices_mismatched devices of colocated workers: trainer a is at d0, where no worker is: a colocated pair has "
-      "one of each side on every device");
-  EXPECT_EQ(info(ErrorCode::devices_mismatched).http_status, 422);
-}
-
 }  // namespace
 }  // namespace weighlock::awex

@@ -199,6 +199,16 @@ Plan predict(const Repaired& repaired) {
   return plan;
 }
 
+void each_operation(const Repaired& repaired, const std::function<void(const Operation&)>& look) {
+  const std::vector<std::uint32_t> places = infer_places(repaired);
+  Plan plan;
+  for (std::uint32_t t = 0; t < places.size(); ++t) {
+    plan.operations.clear();
+    add_tensor(repaired, t, repaired.infer.tensors[places[t]], repaired.topology.engines, plan);
+    for (const Operation& operation : plan.operations) look(operation);
+  }
+}
+
 std::vector<const Operation*> operations_of(const Repaired& repaired, const Plan& plan, std::uint32_t transfer_rank) {
   const bool sends = transfer_rank >= repaired.topology.infer_ranks();
   const auto peer = [sends](const Operation& op) { return sends ? op.recv_rank : op.send_rank; };

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "weighlock/awex/repair.hpp"
@@ -32,6 +33,8 @@ struct Plan {
       operations;  // by tensor, receiver's replica, receiving part, sending part: as planners make them
 };
 Plan predict(const Repaired& repaired);
+// Those of `predict`, one after the other; needs memory for one tensor's.
+void each_operation(const Repaired& repaired, const std::function<void(const Operation&)>& look);
 
 // One rank's operations in its order: by peer, then tensor, then send_offset, then recv_offset. Pointers into `plan`.
 std::vector<const Operation*> operations_of(const Repaired& repaired, const Plan& plan, std::uint32_t transfer_rank);

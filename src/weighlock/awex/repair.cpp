@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "weighlock/awex/balance.hpp"
+#include "weighlock/awex/colocated.hpp"
 #include "weighlock/awex/element_bytes.hpp"
 #include "weighlock/awex/gather.hpp"
 #include "weighlock/awex/parts.hpp"
@@ -62,7 +63,8 @@ class Repair {
 
   std::uint64_t pairs_of_parts() const;
   Result<std::uint64_t> needed_bytes() const;
-  void demand(std::uint32_t id, std::uint64_t fine_bytes);
+  void demand(std::uint32_t id, std::uint64_t fine_bytes, const Reaches& reaches);
+  void add_receivers(std::uint32_t id, const std::vector<std::vector<std::uint32_t>>& replicas, Demand& demand) const;
   void write_train(std::size_t place);
   void write_infer(std::uint32_t id, const std::vector<std::vector<std::uint32_t>>& replicas);
   Tensor begin_tensor(std::uint32_t id, const Table& table, const Metadata& side) const;
@@ -240,7 +242,22 @@ Result<std::uint64_t> Repair::needed_bytes() const {
   return needed;
 }
 
-void Repair::demand(std::uint32_t id, std::uint64_t fine_bytes) {
+void Repair::add_receivers(std::uint32_t id, const std::vector<std::vector<std::uint32_t>>& replicas,
+                           Demand& demand) const {
+  const auto receiving = infer_.of(infer_.rows[id]);
+  demand.receivers.clear();
+  demand.receiver_ranks.clear();
+  for (const auto& replica : replicas) {
+    std::vector<Box>& boxes = demand.receivers.emplace_back();
+    std::vector<std::uint32_t>& ranks = demand.receiver_ranks.emplace_back();
+    for (const std::uint32_t i : replica) {
+      boxes.push_back(receiving[i].box);
+      ranks.push_back(receiving[i].rank);
+    }
+  }
+}
+
+void Repair::demand(std::uint32_t id, std::uint64_t fine_bytes, const Reaches& reaches) {
   Demand demand;
   demand.element_bytes = element_bytes(train_.rows[id].dtype);
   const auto held = train_.of(train_.rows[id]);
@@ -255,10 +272,10 @@ void Repair::demand(std::uint32_t id, std::uint64_t fine_bytes) {
   }
   const std::uint64_t bytes = elements(train_.rows[id].shape) * demand.element_bytes;
   auto replicas = receiving_replicas(id, several && bytes > fine_bytes);
-  const auto receiving = infer_.of(infer_.rows[id]);
-  for (const auto& replica : replicas) {
-    demand.receivers.emplace_back();
-    for (const std::uint32_t i : replica) demand.receivers.back().push_back(receiving[i].box);
+  add_receivers(id, replicas, demand);
+  if (reaches && several && !all_reached(demand, topology_.engines, reaches)) {
+    replicas = receiving_replicas(id, true);
+    add_receivers(id, replicas, demand);
   }
   demands_.push_back(std::move(demand));
   sources_.push_back(std::move(sources));
@@ -358,8 +375,9 @@ Result<Repaired> Repair::run() {
                     pairs, kPairsMax)};
   const Result<std::uint64_t> needed = needed_bytes();
   if (!needed) return needed.error();
-  for (const std::uint32_t id : common_) demand(id, *needed / topology_.train_ranks / kFinePart);
-  out_.lower_bound = balance(demands_, topology_.engines, topology_.train_ranks).lower_bound;
+  const Reaches reaches = reach_of(topology_);
+  for (const std::uint32_t id : common_) demand(id, *needed / topology_.train_ranks / kFinePart, reaches);
+  out_.lower_bound = balance(demands_, topology_.engines, topology_.train_ranks, reaches).lower_bound;
 
   for (std::size_t place = 0; place < common_.size(); ++place) write_train(place);
   std::vector<std::uint32_t> listed;

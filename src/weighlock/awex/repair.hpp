@@ -9,7 +9,8 @@
 //   * infer: the parts that engine 0's ranks hold, one replica for each set of copies (workers reuse engine 0's entry
 //   for
 //     the others); a tensor that is large beside what a sender sends is cut into one replica a rank, so that its load
-//     spreads.
+//     spreads. Of a colocated group that has ranks which never meet (colocated.hpp) each reader is given senders that
+//     reach it, where there are any.
 // What can't be right is refused, with the tensor, the ranks and a remedy: names, shapes or dtypes that differ between
 // the sides (an inference-only lm_head.weight beside a model.embed_tokens.weight of its shape and dtype, or the
 // reverse, is the one exception), parts that leave a hole or overlap or could lie in two orders, tensors without
@@ -34,6 +35,7 @@ struct Topology {
   std::uint32_t train_ranks = 0;   // one URL each, in the order of ranks
   std::uint32_t engine_ranks = 0;  // of one engine
   std::uint32_t engines = 0;       // one URL each
+  bool colocated = false;          // training rank i and inference rank i share a device (colocated.hpp)
 
   // Beyond all that runs, and small enough that nothing here overflows.
   static constexpr std::uint64_t kWorldMax = 1'000'000;

@@ -95,6 +95,24 @@ TEST_F(AwexAddressTest, a_worker_on_ipv6_is_told_an_address_in_brackets) {
   EXPECT_EQ(store_of(infer[0]), fmt::format("http://127.0.0.1:{}", port));
 }
 
+TEST_F(AwexAddressTest, an_ipv4_address_in_the_notation_of_ipv6_is_told_to_workers_as_what_it_is) {
+  if (!has_ipv6()) GTEST_SKIP() << "no IPv6 here";
+  start_with("::ffff:0.0.0.0", "127.0.0.1");
+  const Reply reply = connect();
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(store_of(infer[1]), fmt::format("http://127.0.0.1:{}", port));
+}
+
+TEST_F(AwexAddressTest, a_loopback_address_in_the_notation_of_ipv6_is_no_worker_elsewheres) {
+  const std::string other = address_of_host(AF_INET);
+  if (other.empty() || !has_ipv6()) GTEST_SKIP() << "this host has one address, or no IPv6";
+  start_with("::ffff:127.0.0.1", other);
+  const Reply reply = connect();
+  EXPECT_EQ(reply.status, 400) << reply.body;
+  EXPECT_NE(reply.body.find(engines[1]->url()), std::string::npos) << reply.body;
+  EXPECT_EQ(count(train[0], "init_weights_update_group"), 0);
+}
+
 TEST_F(AwexAddressTest, a_worker_on_ipv6_of_a_gateway_on_ipv4_is_refused_with_the_remedy) {
   if (!has_ipv6()) GTEST_SKIP() << "no IPv6 here";
   start_with("0.0.0.0", "::1");
@@ -242,6 +260,22 @@ TEST_F(AwexDeviceTest, a_device_that_is_reported_twice_or_by_one_side_alone_is_4
   EXPECT_EQ(call("POST", "/connect", colocated()).status, 200);
 }
 
+TEST_F(AwexDeviceTest, engines_are_numbered_by_the_devices_that_they_share_with_trainers_not_as_they_are_listed) {
+  all_shared();
+  at(infer[0], "10.0.0.4", 1);
+  at(infer[1], "10.0.0.4", "0");
+  const Reply reply = call("POST", "/connect", colocated());
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const auto rank_of = [this](Member& member) {
+    const std::string told = body_of(member, "init_colocate_weight_update");
+    return find_int(parse_json(told, "body").value_or(nullptr), "transfer_rank").value_or(-1);
+  };
+  EXPECT_EQ(rank_of(infer[0]), 1);
+  EXPECT_EQ(rank_of(infer[1]), 0);
+  EXPECT_EQ(rank_of(train[0]), 2);
+  EXPECT_EQ(rank_of(train[1]), 3);
+}
+
 TEST_F(AwexDeviceTest, workers_that_do_not_report_devices_are_taken_as_they_are_listed) {
   at(train[0], "10.0.0.4", 0);
   const Reply reply = call("POST", "/connect", colocated());
@@ -285,6 +319,34 @@ TEST_F(AwexProofTest, a_plan_of_more_pairs_of_parts_than_the_limit_is_served_unp
   settings.proven_pairs_max = 1;
   start();
   EXPECT_EQ(connect().status, 200);
+}
+
+// Three ranks on each side, whatever reported.
+class AwexReachTest : public AwexPairTest {
+ protected:
+  AwexReachTest() {
+    starts = false;
+    settings.awex_put_right = [](const auto&, const auto&, const auto& topology) -> Result<awex::Repaired> {
+      std::vector<std::vector<awex::Told>> rows;
+      for (int rank = 0; rank < 3; ++rank) rows.push_back({awex::fsdp_of("w", {6, 4}, rank, 3)});
+      const std::vector<std::vector<awex::Told>> whole(3, {awex::whole_of("w", {6, 4}, 0, 1)});
+      return awex::repair(*awex::reports(awex::Side::train, rows), *awex::reports(awex::Side::infer, whole),
+                          {3, 1, 3, topology.colocated});
+    };
+  }
+};
+
+TEST_F(AwexReachTest, a_colocated_pair_of_which_some_parts_would_never_be_sent_is_refused_and_nobody_is_brought_up) {
+  start();
+  json::object body = awex_body();
+  body["colocate"] = true;
+  const Reply reply = call("POST", "/connect", body);
+  EXPECT_EQ(reply.status, 400) << reply.body;
+  for (const char* word : {"tensor 'w'", "from train rank 2 to inference rank 1", "would never be sent"})
+    EXPECT_NE(reply.body.find(word), std::string::npos) << word << reply.body;
+  EXPECT_EQ(count(train[0], "init_colocate_weight_update"), 0);
+  EXPECT_EQ(call("GET", "/v1/pairs/actor").status, 404);
+  EXPECT_EQ(connect().status, 200);  // separated: they are all in one group
 }
 
 class AwexListsTest : public AwexPairTest {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "weighlock/awex/calls.hpp"
+#include "weighlock/awex/colocated.hpp"
 #include "weighlock/awex/predict.hpp"
 #include "weighlock/gateway/awex_members.hpp"
 #include "weighlock/runtime/log.hpp"
@@ -35,12 +36,13 @@ struct AwexGroups::Build {
   AwexMembers members;
   awex::BringUp all;
   std::vector<std::string> store_urls;  // by member
+  std::vector<std::uint32_t> numbers;   // of engines in the group, by worker
   bool joined = false;                  // a bring-up was sent, so there may be something to leave
 
-  // Inference ranks come first: an engine is told its index, a trainer all engines' ranks and its own.
+  // Inference ranks come first: an engine is told its number, a trainer all engines' ranks and its own.
   std::uint32_t transfer_rank(std::size_t i) const {
     const std::size_t trainers = members.trainers.size();
-    if (i >= trainers) return static_cast<std::uint32_t>(i - trainers);
+    if (i >= trainers) return numbers[i - trainers];
     return all.infer_world_size + static_cast<std::uint32_t>(i);
   }
 };
@@ -76,6 +78,7 @@ void AwexGroups::build(protocol::BuildGroup order, std::function<void(protocol::
 void AwexGroups::put_right(const BuildRef& build, AwexReported reported) {
   const awex::Topology topology = reported.topology;
   build->store_urls = std::move(reported.store_urls);
+  build->numbers = std::move(reported.numbers);
   build->all = {.pair_name = build->order.name,
                 .master_addr = build->order.awex.master_addr,
                 .master_port = build->order.awex.master_port,
@@ -93,6 +96,8 @@ void AwexGroups::put_right(const BuildRef& build, AwexReported reported) {
         *reports = {};
         if (!repaired)
           *made = std::move(repaired).error();
+        else if (Status reached = awex::check_reach(*repaired); !reached)
+          *made = reached.error();
         else if (Status proven = prove_lists(*repaired, name, pairs_max); !proven)
           *made = proven.error();
         else

@@ -1,11 +1,40 @@
 #include "weighlock/gateway/awex_reports.hpp"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
+#include <array>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 namespace weighlock {
+
+namespace {
+
+// As numbers are usually written, and an IPv4 address that stands in IPv6's notation ("::ffff:0.0.0.0") as what it is:
+// it stands for no more. Names stay.
+std::string plain(const std::string& host) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  in_addr four{};
+  in6_addr six{};
+  if (inet_pton(AF_INET6, host.c_str(), &six) == 1) {
+    const bool mapped = IN6_IS_ADDR_V4MAPPED(&six);
+    const unsigned char* const bytes = six.s6_addr;
+    inet_ntop(mapped ? AF_INET : AF_INET6, mapped ? bytes + 12 : bytes, text.data(), text.size());
+  } else if (inet_aton(host.c_str(), &four) == 1) {
+    inet_ntop(AF_INET, &four, text.data(), text.size());
+  } else {
+    return host;
+  }
+  return text.data();
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "::1" || address == "localhost" || address.starts_with("127.");
+}
+
+}  // namespace
 
 struct AwexReports::Gathering {
   AwexMembers members;
@@ -51,22 +80,26 @@ void AwexReports::gather(AwexMembers members, bool colocate, Done done) {
 void AwexReports::take_parallelism(const std::shared_ptr<Gathering>& all, const AwexCalls::Answers& answers) {
   const AwexMembers& members = all->members;
   const std::size_t first_worker = members.trainers.size();
-  std::vector<awex::DeviceOf> devices;
+  std::vector<awex::DeviceOf> trainers, engines;
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const std::size_t member = all->colocate || i == 0 ? i : first_worker;
     Result<awex::Parallelism> read = awex::read_parallelism(members.who(member), answers[i]);
     if (!read) return all->end(read.error(), refusal_of_report(members, member, answers[i], read.error().message));
-    devices.push_back({members.who(member), members.is_trainer(member), read->device});
+    (members.is_trainer(member) ? trainers : engines).push_back({members.who(member), read->device});
     if (member == 0)
       all->train = *std::move(read);
     else if (member == first_worker)
       all->infer = *std::move(read);
   }
+  all->reported.numbers.resize(members.workers.size());
+  std::iota(all->reported.numbers.begin(), all->reported.numbers.end(), 0);
   if (all->colocate) {
-    if (const Status shared = awex::check_devices(devices); !shared) return all->end(shared.error());
+    Result<std::vector<std::uint32_t>> numbers = awex::engine_numbers(trainers, engines, all->infer.world_size);
+    if (!numbers) return all->end(numbers.error());
+    all->reported.numbers = *std::move(numbers);
   }
   all->reported.topology = {all->train.world_size, all->infer.world_size,
-                            static_cast<std::uint32_t>(members.workers.size())};
+                            static_cast<std::uint32_t>(members.workers.size()), all->colocate};
   ask_for_metadata(all);
 }
 
@@ -92,11 +125,11 @@ void AwexReports::ask_for_metadata(const std::shared_ptr<Gathering>& all) {
 Result<std::string> AwexReports::store_url_for(const std::string& who, const std::string& local) const {
   if (!settings_.kv_store_url.empty()) return settings_.kv_store_url;
   const int port = settings_.port ? settings_.port() : 0;
-  const bool all_of_four = settings_.host == "0.0.0.0", all = settings_.host == "::";
+  const std::string host = plain(settings_.host);
+  const bool all_of_four = host == "0.0.0.0", all = host == "::";
   const bool is_six = local.find(':') != std::string::npos;
-  const auto is_loopback = [](const std::string& address) { return address == "::1" || address.starts_with("127."); };
-  const bool reachable = all || (all_of_four ? !is_six : !is_loopback(settings_.host) || is_loopback(local));
-  if (reachable) return awex::store_url(all || all_of_four ? local : settings_.host, port);
+  const bool reachable = all || (all_of_four ? !is_six : !is_loopback(host) || is_loopback(local));
+  if (reachable) return awex::store_url(all || all_of_four ? local : host, port);
   return Error{ErrorCode::invalid_argument,
                fmt::format("{} is reached from {}, and the gateway listens at {} only{}, so it can't read the metadata "
                            "here: start the gateway with another --host (:: is every address), or give the address by "

@@ -4,6 +4,7 @@
 // called after the end of this.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,6 +26,7 @@ namespace weighlock {
 struct AwexReported {
   awex::Topology topology;
   std::vector<std::string> store_urls;  // by member: at which it reaches the metadata here
+  std::vector<std::uint32_t> numbers;   // of engines in the group, by worker: where devices are shared, by these
   std::vector<awex::Report> train;      // by trainer
   std::vector<awex::Report> infer;      // by engine
 };

@@ -163,7 +163,9 @@ Status add_strided(Side& side, const Strided& how) {
 }
 
 TEST(ReshardCase, c8_strides_are_followed_and_those_that_no_memory_has_are_refused) {
-  for (const Strided& how : {Strided{{1, 3}, 0, 12}, Strided{{8, 2}, 0, 24}, Strided{{4, 1}, 7, 19}}) {
+  // Of the last no stride steps over the other's reach, and yet no two elements meet.
+  for (const Strided& how :
+       {Strided{{1, 3}, 0, 12}, Strided{{8, 2}, 0, 24}, Strided{{4, 1}, 7, 19}, Strided{{5, 6}, 0, 40}}) {
     Side train("train", 1), infer("infer", 1);
     ASSERT_TRUE(add_strided(train, how));
     ASSERT_TRUE(add_strided(infer, how));
@@ -172,7 +174,8 @@ TEST(ReshardCase, c8_strides_are_followed_and_those_that_no_memory_has_are_refus
   for (const auto& [how, says] : {std::pair<Strided, std::string>{{{4, 0}, 0, 12}, "strides (4,0)"},
                                   {{{-4, 1}, 8, 12}, "strides (-4,1)"},
                                   {{{1, 1}, 0, 12}, "two of them lie in one place"},
-                                  {{{2, 1}, 0, 12}, "two of them lie in one place"}}) {
+                                  {{{2, 1}, 0, 12}, "two of them lie in one place"},
+                                  {{{3, 2}, 0, 30}, "two of them lie in one place"}}) {
     Side side("train", 1);
     const Status refused = add_strided(side, how);
     ASSERT_FALSE(refused);

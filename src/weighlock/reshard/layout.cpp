@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "weighlock/core/check.hpp"
+#include "weighlock/reshard/storage.hpp"
 #include "weighlock/tensor/quote.hpp"
 
 namespace weighlock::reshard {
@@ -132,24 +133,35 @@ Status Side::check_placement(TensorId tensor, Rank rank, std::span<const std::ui
       return bad(fmt::format("{} has strides {}: each must be at least 1; make it contiguous first", who,
                              strides_text(placement.strides)));
   }
-  // From the smallest stride on, each must step over all that the smaller ones reach: then no two elements meet.
+  // Where from the smallest stride on each steps over all that the smaller ones reach, no two elements meet.
   std::vector<std::size_t> order(extent.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return placement.strides[a] < placement.strides[b]; });
   std::uint64_t last = 0;  // the farthest element, from the first
+  bool nested = true;
   for (std::size_t i = 0; i < extent.size(); ++i) {
     const std::uint64_t steps = extent[order[i]] - 1;
     const auto stride = static_cast<std::uint64_t>(placement.strides[order[i]]);
     if (steps == 0) continue;
-    if (stride <= last)
-      return bad(fmt::format("{} has strides {} for {} elements: two of them lie in one place", who,
-                             strides_text(placement.strides), shape_text(extent)));
+    nested = nested && stride > last;
     std::uint64_t reach = 0;
     if (__builtin_mul_overflow(steps, stride, &reach) || __builtin_add_overflow(last, reach, &last))
       return bad(fmt::format("{}: its strides pass 64 bits", who));
   }
-  if (placement.offset < buffer.elements && last < buffer.elements - placement.offset) return {};
+  const bool fits = placement.offset < buffer.elements && last < buffer.elements - placement.offset;
+  if (fits && !nested) {
+    const std::optional<bool> meets = meets_itself(placement.strides, extent);
+    if (!meets)
+      return Error{ErrorCode::too_large,
+                   fmt::format("{} has strides {} for {} elements, too entangled to tell whether two "
+                               "of them lie in one place: make it contiguous first",
+                               who, strides_text(placement.strides), shape_text(extent))};
+    if (*meets)
+      return bad(fmt::format("{} has strides {} for {} elements: two of them lie in one place", who,
+                             strides_text(placement.strides), shape_text(extent)));
+  }
+  if (fits) return {};
   return bad(
       fmt::format("{}: {} elements from element {} on with strides {} reach element {}, and there are only {}: "
                   "give the strides of the local tensor, not those of the whole one",

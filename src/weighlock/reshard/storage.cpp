@@ -97,6 +97,24 @@ std::optional<bool> share_an_element(const Side& side, const Extent& a, const Ex
 
 }  // namespace
 
+// The difference of two elements' positions, of which one coordinate is the first that isn't 0, and then greater.
+std::optional<bool> meets_itself(std::span<const std::int64_t> strides, std::span<const std::uint64_t> extent) {
+  std::vector<Term> terms;
+  for (std::size_t d = 0; d < extent.size(); ++d) {
+    const auto steps = static_cast<std::int64_t>(extent[d]) - 1;
+    if (steps > 0) terms.push_back({strides[d], -steps, steps});
+  }
+  std::sort(terms.begin(), terms.end(), [](const Term& x, const Term& y) { return x.stride > y.stride; });
+  int steps = kStepsMax;
+  for (std::size_t first = 0; first < terms.size(); ++first) {
+    std::vector<Term> rest(terms.begin() + static_cast<std::ptrdiff_t>(first), terms.end());
+    rest.front().low = 1;
+    const std::optional<bool> meets = can_sum(rest, 0, 0, steps);
+    if (!meets || *meets) return meets;
+  }
+  return false;
+}
+
 Status check_disjoint_storage(const Side& side) {
   std::vector<Extent> extents;
   for (ShardId shard = 0; shard < side.shards().size(); ++shard) {

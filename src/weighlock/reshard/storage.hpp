@@ -3,6 +3,10 @@
 // Pure; any thread. Internal to the planner and the proof.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <span>
+
 #include "weighlock/core/result.hpp"
 #include "weighlock/reshard/layout.hpp"
 
@@ -13,5 +17,9 @@ namespace weighlock::reshard {
 // dimension. Errors: invalid_argument with both shards and their local tensor; too_large for parts so entangled that a
 // thousand steps don't tell.
 Status check_disjoint_storage(const Side& side);
+
+// Whether two elements of one strided part lie in one place; none if a thousand steps don't tell. Strides are positive,
+// extents too, and all positions below kBufferElementsMax.
+std::optional<bool> meets_itself(std::span<const std::int64_t> strides, std::span<const std::uint64_t> extent);
 
 }  // namespace weighlock::reshard
