@@ -25,6 +25,8 @@ class BodiesTest(unittest.TestCase):
         assert made.status == 201, made
         items = cls.gateway.call("GET", body_cases.PAIR + "/workers").json()["items"]
         cls.worker = items[0]["id"]
+        # The last that comes by itself: after its start, its owner's name and the pair, that nobody is at ENGINE.
+        wait_for("the record of a worker that isn't reached", lambda: cls.gateway.records() >= 4)
 
     @classmethod
     def tearDownClass(cls):
