@@ -73,6 +73,18 @@ TEST_F(EpochTest, file_of_an_owner_that_knew_of_no_second_list_is_read) {
   EXPECT_EQ(highest().paused, (std::vector<EpochWorker>{{"http://a:1", "i"}}));
 }
 
+// Whoever looks for a worker takes its first entry.
+TEST_F(EpochTest, worker_that_a_claim_lists_for_its_label_alone_stays_held_if_its_predecessor_holds_it) {
+  ASSERT_TRUE(claim("one", {{"http://a:1", "i", "1"}}));
+  ASSERT_TRUE(claim("two", {{"http://a:1", "i", "1", false}}));
+  const auto third = claim("three");
+  ASSERT_TRUE(third) << third.error().text();
+  ASSERT_TRUE(third->predecessor);
+  ASSERT_FALSE(third->predecessor->paused.empty());
+  EXPECT_EQ(third->predecessor->paused.front().url, "http://a:1");
+  EXPECT_TRUE(third->predecessor->paused.front().held);
+}
+
 TEST_F(EpochTest, next_owner_takes_the_next_number_and_is_told_whom_its_predecessor_holds_paused) {
   const std::vector<EpochWorker> held{{"http://a:1", "start-1"}, {"http://b:1", ""}};
   EXPECT_EQ(claim("one", held)->number, 1);
