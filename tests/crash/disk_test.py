@@ -78,7 +78,7 @@ class FullDisk(unittest.TestCase):
         self.assertTrue(os.path.exists(self.lab.inside("journal.reserve")))
         update = self.update_that_fills_the_disk()
         self.assertEqual(update["state"], "rolled_back", update)
-        self.lab.await_idle()
+        self.lab.await_idle(disk_full=True)
         self.assertEqual(self.lab.broken_promises(), [])
         self.assertFalse(os.path.exists(self.lab.inside("journal.reserve")))
         self.assertIn("the disk of the journal is full", self.lab.log())
@@ -118,9 +118,10 @@ class FullDisk(unittest.TestCase):
         self.lab.kill_gateway()
         thread.join(lab.PATIENCE_S)
         self.assertEqual(answers[0][0]["state"], "rolled_back", answers)
-        self.lab.await_idle()
+        self.lab.await_idle(disk_full=True)
         self.assertEqual(self.lab.broken_promises(), [])
         self.lab.empty()
+        self.lab.await_idle()
         self.assertEqual(self.lab.update(3)[0]["state"], "succeeded")
 
 

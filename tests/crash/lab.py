@@ -166,10 +166,13 @@ class Lab:
         thread.start()
         return thread, results
 
-    def await_idle(self):
+    def await_idle(self, disk_full=False):
+        """Ready, or not ready because of the journal's disk alone."""
         def idle():
             try:
-                return self.ask("GET", "/readyz")[0] == 200 and self.pair()["state"] == "idle"
+                status, body = self.ask("GET", "/readyz")
+                is_as_expected = (status, body["status"]) == (503, "storage_full") if disk_full else status == 200
+                return is_as_expected and self.pair()["state"] == "idle"
             except OSError:
                 return False
         wait_for("an idle gateway", idle, PATIENCE_S)
