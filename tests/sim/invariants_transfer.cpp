@@ -166,7 +166,7 @@ std::string Invariants::unsettled_last(protocol::ReplyToken token) const {
   const protocol::Update& update = found->second;
   const bool good = update.state == protocol::UpdateState::succeeded || update.state == protocol::UpdateState::degraded;
   const bool began = transfers_.count(update.id) > 0;
-  const bool unbuilt = update.error && update.error->text().find("transfer group") != std::string::npos;
+  const bool unbuilt = update.error && update.error->text().find("transfer group could not be built") != std::string::npos;
   if (good || (!began && !unbuilt)) return "";  // else nobody was touched: who is there is too few, or held
   if (update.policy.deadlines.whole) return "";
   for (const auto& [url, worker] : state().workers) {
