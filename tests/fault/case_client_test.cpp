@@ -93,7 +93,8 @@ class Keys : public CaseTest {
     write_file(lab.directory("keys/right"), std::string(kEngineKey) + "\n");
     write_file(lab.directory("keys/wrong"), "another-key\n");
   }
-  std::unique_ptr<Fleet> keyed(DialectKind dialect, const std::string& file) {
+  // `wanted` is the key that the engine wants, from before its first call on: the look behind the connect has it too.
+  std::unique_ptr<Fleet> keyed(DialectKind dialect, const std::string& file, const std::string& wanted) {
     Fleet::Shape shape;
     shape.pair = "actor";
     shape.dialect = dialect;
@@ -103,6 +104,7 @@ class Keys : public CaseTest {
       shape.worker_extra = {{"admin_key", key}, {"api_key", key}};
     }
     auto made = std::make_unique<Fleet>(lab, std::move(shape));
+    lab.on_peers([&] { made->engine(0).key = wanted; });
     EXPECT_EQ(made->put(patient_deadlines()).status, 201);
     return made;
   }
@@ -114,8 +116,7 @@ TEST_F(Keys, key_is_on_every_call_and_never_in_the_log) {
   log_init(LogLevel::debug);
   log_to(fileno(file));
   for (const DialectKind kind : {DialectKind::sglang, DialectKind::vllm}) {
-    const auto one = keyed(kind, "keys/right");
-    lab.on_peers([&] { one->engine(0).key = kEngineKey; });
+    const auto one = keyed(kind, "keys/right", kEngineKey);
     EXPECT_EQ(state_of(one->update(1)), "succeeded");
     arm(*one, 0, kind == DialectKind::sglang ? kSglangLoad : "/collective_rpc", Fault::status_500);
     one->update(2);
@@ -135,8 +136,7 @@ TEST_F(Keys, key_is_on_every_call_and_never_in_the_log) {
 }
 
 TEST_F(Keys, wrong_key_fails_at_once_after_one_try_and_says_which_key) {
-  const auto one = keyed(DialectKind::sglang, "keys/wrong");
-  lab.on_peers([&] { one->engine(0).key = kEngineKey; });
+  const auto one = keyed(DialectKind::sglang, "keys/wrong", kEngineKey);
   const Stopwatch watch;
   const json::value ended = one->update(1);
   EXPECT_LT(watch.read(), Milliseconds(1'000));
@@ -151,7 +151,7 @@ TEST_F(Keys, wrong_key_fails_at_once_after_one_try_and_says_which_key) {
 
 TEST_F(Keys, without_a_key_no_header_is_sent) {
   for (const DialectKind kind : {DialectKind::sglang, DialectKind::vllm}) {
-    const auto one = keyed(kind, "");
+    const auto one = keyed(kind, "", "");
     ASSERT_EQ(state_of(one->update(1)), "succeeded");
     lab.on_peers([&] {
       for (const Seen& call : one->engine(0).seen) EXPECT_EQ(call.authorization, "") << call.route;

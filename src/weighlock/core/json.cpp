@@ -127,26 +127,25 @@ Result<json::value> parse_json(std::string_view text, std::string_view what, Jso
   return parser.handler().stack.release();
 }
 
-const json::value* find(const json::value& value, std::string_view key) {
-  const json::object* object = value.if_object();
-  return object ? object->if_contains(key) : nullptr;
+const json::value* find(JsonMembers members, std::string_view key) {
+  return members.at(key);
 }
 
-std::optional<std::string_view> find_string(const json::value& value, std::string_view key) {
-  const json::value* member = find(value, key);
+std::optional<std::string_view> find_string(JsonMembers members, std::string_view key) {
+  const json::value* member = members.at(key);
   if (!member || !member->is_string()) return std::nullopt;
   return std::string_view(member->get_string().data(), member->get_string().size());
 }
 
-std::optional<std::int64_t> find_int(const json::value& value, std::string_view key) {
-  const json::value* member = find(value, key);
+std::optional<std::int64_t> find_int(JsonMembers members, std::string_view key) {
+  const json::value* member = members.at(key);
   if (!member) return std::nullopt;
   if (const std::int64_t* whole = member->if_int64()) return *whole;
   return std::nullopt;
 }
 
-std::optional<bool> find_bool(const json::value& value, std::string_view key) {
-  const json::value* member = find(value, key);
+std::optional<bool> find_bool(JsonMembers members, std::string_view key) {
+  const json::value* member = members.at(key);
   if (!member || !member->is_bool()) return std::nullopt;
   return member->get_bool();
 }

@@ -31,11 +31,26 @@ struct JsonLimits {
 // too_large for too many values.
 Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits = {});
 
-// The member, or null when `value` is not an object or has no such member.
-const json::value* find(const json::value& value, std::string_view key);
+// What a look-up reads: the members of an object, or of a value that may be one. A parameter type only: it views what
+// it was made of, and both kinds of argument convert to it without a copy (an object to a `const json::value&` doesn't:
+// it becomes a whole new value, which is gone before what was found in it is read).
+class JsonMembers {
+ public:
+  JsonMembers(const json::object& object) : object_(&object) {}
+  JsonMembers(const json::value& value) : object_(value.if_object()) {}
+
+  // Null when there is no such member, or no object.
+  const json::value* at(std::string_view key) const { return object_ ? object_->if_contains(key) : nullptr; }
+
+ private:
+  const json::object* object_;
+};
+
+// The member, or null when there is no such member, or no object.
+const json::value* find(JsonMembers members, std::string_view key);
 // The member if it is a string / a whole number in range / a bool.
-std::optional<std::string_view> find_string(const json::value& value, std::string_view key);
-std::optional<std::int64_t> find_int(const json::value& value, std::string_view key);
-std::optional<bool> find_bool(const json::value& value, std::string_view key);
+std::optional<std::string_view> find_string(JsonMembers members, std::string_view key);
+std::optional<std::int64_t> find_int(JsonMembers members, std::string_view key);
+std::optional<bool> find_bool(JsonMembers members, std::string_view key);
 
 }  // namespace weighlock

@@ -56,6 +56,15 @@ TEST(Json, members_are_found_only_with_their_type) {
   EXPECT_FALSE(find_string(value, "n").has_value());
 }
 
+TEST(Json, what_is_found_in_an_object_is_the_objects_own_and_no_copy) {
+  const json::object object{{"s", "longer than what a value keeps in itself"}, {"a", json::array{1}}, {"n", 5}};
+  EXPECT_EQ(find(object, "a"), &object.at("a"));
+  EXPECT_EQ(find_string(object, "s")->data(), object.at("s").get_string().data());
+  EXPECT_EQ(find_int(object, "n"), 5);
+  EXPECT_FALSE(find_bool(object, "n").has_value());
+  EXPECT_EQ(find(json::value(5), "n"), nullptr);
+}
+
 TEST(Json, zero_stays_zero_whatever_its_exponent) {
   for (const char* text : {"0E0777", "0e777", "0.0e999", "-0e400"}) {
     const Result<json::value> value = parse_json(text, "body");

@@ -6,6 +6,7 @@
 
 #include "weighlock/core/json.hpp"
 #include "weighlock/core/words.hpp"
+#include "weighlock/protocol/spec_record.hpp"
 #include "weighlock/protocol/types.hpp"
 #include "weighlock/runtime/log.hpp"
 
@@ -13,50 +14,42 @@ namespace weighlock {
 namespace {
 
 using namespace std::chrono_literals;
+using protocol::list_of;
 using protocol::Record;
 using protocol::RecordKind;
+using protocol::text_of;
 using protocol::WorkerState;
 
 constexpr std::size_t kRequestBytesMax = 200;  // of a request's line
 constexpr std::size_t kWordsBytesMax = 500;    // of why it was refused: the whole text went to the client
 
-std::string_view text(const json::object& body, std::string_view key) {
-  const json::value* found = body.if_contains(key);  // in place: find_string would look into a copy that is gone
-  return found && found->is_string() ? std::string_view(found->get_string()) : std::string_view();
-}
-
-std::size_t size_of(const json::object& body, std::string_view key) {
-  const json::value* list = body.if_contains(key);
-  return list && list->is_array() ? list->get_array().size() : 0;
-}
-
 void tell_pair(const Record& record) {
-  const std::string_view save_path = text(record.body, "save_path");
+  const std::string_view save_path = text_of(record.body, "save_path");
   log_info("pair={} connected: mode={} workers={} trainers={} save_path={} lineage={}", record.pair,
-           record.body.contains("awex") ? "awex" : "disk", size_of(record.body, "workers"),
-           size_of(record.body, "trainers"), save_path.empty() ? "none" : save_path,
+           record.body.contains("awex") ? "awex" : "disk", list_of(record.body, "workers").size(),
+           list_of(record.body, "trainers").size(), save_path.empty() ? "none" : save_path,
            find_int(record.body, "lineage").value_or(0));
 }
 
 void tell_change(const Record& record) {
-  const std::string_view reason = text(record.body, "reason");
-  log_info("pair={} worker {}: an operator asked to {} it{}{}", record.pair, record.worker, text(record.body, "change"),
-           reason.empty() ? "" : ": ", reason);
+  const std::string_view reason = text_of(record.body, "reason");
+  log_info("pair={} worker {}: an operator asked to {} it{}{}", record.pair, record.worker,
+           text_of(record.body, "change"), reason.empty() ? "" : ": ", reason);
 }
 
 void tell_group(const Record& record) {
-  const std::string_view what = text(record.body, "what");
-  if (what == "built") log_info("pair={} transfer group {} stands", record.pair, text(record.body, "name"));
+  const std::string_view what = text_of(record.body, "what");
+  if (what == "built") log_info("pair={} transfer group {} stands", record.pair, text_of(record.body, "name"));
   if (what == "dead")
-    log_info("pair={} transfer group {} is dropped: {}", record.pair, text(record.body, "name"),
-             text(record.body, "why"));
+    log_info("pair={} transfer group {} is dropped: {}", record.pair, text_of(record.body, "name"),
+             text_of(record.body, "why"));
 }
 
 // What others do to engines behind our back, and what becomes of workers between updates.
 void tell_worker(const Record& record) {
-  const std::string_view state = text(record.body, "state");
+  const std::string_view state = text_of(record.body, "state");
   if (state == protocol::kContinuedByOther || state == protocol::kPausedByOther || state == protocol::kNotReached)
-    return log_warn("pair={} worker {}: {}", record.pair, record.worker, text(record.body, "message"));
+    return log_warn("pair={} worker {}: {}", record.pair, record.worker, text_of(record.body, "message"));
   const bool is_told = state == name(WorkerState::joining) || state == name(WorkerState::foreign) ||
                        state == name(WorkerState::draining);
   if (!is_told || !record.update.empty()) return;
@@ -77,7 +70,7 @@ void tell(const Record& record) {
       return log_info("pair={} v{} asked for: update={}{}", record.pair, find_int(record.body, "version").value_or(0),
                       record.update, find_bool(record.body, "rollback").value_or(false) ? ", a rollback" : "");
     case RecordKind::update_phase:
-      return log_debug("pair={} update={} {}", record.pair, record.update, text(record.body, "state"));
+      return log_debug("pair={} update={} {}", record.pair, record.update, text_of(record.body, "state"));
     case RecordKind::worker_changed:
       return tell_change(record);
     case RecordKind::worker_state:
@@ -91,7 +84,7 @@ void tell(const Record& record) {
       return log_warn(
           "pair={} was taken by another gateway (owner {} on {}, epoch {}): nothing is sent to its workers "
           "from here any more",
-          record.pair, text(record.body, "owner"), text(record.body, "host"),
+          record.pair, text_of(record.body, "owner"), text_of(record.body, "host"),
           find_int(record.body, "epoch").value_or(0));
     default:
       return;

@@ -68,8 +68,8 @@ TEST_F(FirstLook, the_first_update_of_a_pair_does_not_wait_for_looks) {
   for (int i = 0; i < 2; ++i) silence(i, K::identify);
   advance(1s);
   ASSERT_TRUE(worker(0).watch.call);
-  const UpdateId first = request(1);
-  EXPECT_EQ(update(first).state, UpdateState::succeeded);
+  const UpdateId asked = request(1);
+  EXPECT_EQ(update(asked).state, UpdateState::succeeded);
   EXPECT_EQ(cancels.size(), 2U);
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(is_ready(worker(i)));
 }

@@ -86,6 +86,6 @@ void take_over_workers(State& state, const std::string& pair, const Epoch& prede
 void take_over_stranger(Pair& pair, Worker& worker);
 void let_go_of_workers(State& state, const std::string& pair);
 json::object epoch_body(const Epoch& epoch);
-Epoch epoch_from(const json::value& body);
+Epoch epoch_from(JsonMembers body);
 
 }  // namespace weighlock::protocol

@@ -192,7 +192,7 @@ void let_go_of_workers(State& state, const std::string& name) {
 }
 
 void Replay::epoch(const Record& record, Instant at) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Pair* pair = pair_of(record);
   if (!pair) return;
   pair->ownership = Ownership();
@@ -206,7 +206,7 @@ void Replay::epoch(const Record& record, Instant at) {
 void Replay::superseded(const Record& record, Instant at) {
   Pair* pair = pair_of(record);
   if (!pair) return;
-  pair->ownership.superseded_by = epoch_from(json::value(record.body));
+  pair->ownership.superseded_by = epoch_from(record.body);
   pair->ownership.bring_back = false;
   pair->ownership.strangers.clear();
   let_go_of_workers(state_, record.pair);
@@ -231,7 +231,7 @@ json::object epoch_body(const Epoch& epoch) {
   return body;
 }
 
-Epoch epoch_from(const json::value& body) {
+Epoch epoch_from(JsonMembers body) {
   Epoch out;
   out.number = number_of(body, "epoch");
   out.owner = text_of(body, "owner");

@@ -74,7 +74,7 @@ void Replay::take(const Record& record, Instant at) {
     case RecordKind::discard:
       return discard(record);
     case RecordKind::owner:
-      state_.owner = text_of(json::value(record.body), "owner");
+      state_.owner = text_of(record.body, "owner");
       return;
     case RecordKind::epoch:
       return epoch(record, at);
@@ -91,7 +91,7 @@ void Replay::take(const Record& record, Instant at) {
 // Its workers' own intents tell what may run, and no group outlives its process. But the worker at which it met listens
 // on, and trainers are in it until they are told to leave.
 void Replay::group(const Record& record) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   const std::string name(text_of(body, "name"));
   if (text_of(body, "what") == "dead") state_.left_groups.erase(name);
   if (text_of(body, "what") == "build") {
@@ -206,7 +206,7 @@ void Replay::forget_worker(const std::string& url) {
 }
 
 void Replay::pair_connected(const Record& record) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Pair& pair = state_.pairs[record.pair];
   const PairSpec before = std::exchange(pair.spec, spec_from(body));
   pair.spec.name = record.pair;
@@ -247,7 +247,7 @@ void Replay::pair_removed(const Record& record) {
 // --- updates
 
 void Replay::requested(const Record& record, Instant at) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Pair* pair = pair_of(record);
   if (!pair) return;
   Update& update = state_.updates[record.update];
@@ -298,7 +298,7 @@ Update& Replay::job_update(const Record& record, Instant at) {
 }
 
 void Replay::phase(const Record& record, Instant at) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Pair* pair = pair_of(record);
   if (!pair) return;
   Update* update = update_of(record);
@@ -312,7 +312,7 @@ void Replay::phase(const Record& record, Instant at) {
 }
 
 void Replay::ended(const Record& record, Instant at) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Update* update = update_of(record);
   Pair* pair = pair_of(record);
   if (!update || !pair) return;
@@ -360,7 +360,7 @@ void Replay::ended(const Record& record, Instant at) {
 }
 
 void Replay::targets(const Record& record, Instant at) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Update* update = update_of(record);
   if (!update) return;
   for (const json::value& one : list_of(body, "targets")) {
@@ -391,8 +391,8 @@ void Replay::commit(const Record& record) {
   Update* update = update_of(record);
   Pair* pair = pair_of(record);
   if (!update || !pair) return;
-  const json::value body(record.body);
-  if (const auto version = version_from(&body)) update->version = *version;
+  const json::object& body = record.body;
+  update->version = version_from(body);
   update->committed = true;
   note_committed(*pair, *update);
   note_stored(*pair, *update, true);
@@ -405,7 +405,7 @@ void Replay::commit(const Record& record) {
 }
 
 void Replay::sealed(const Record& record) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Update* update = update_of(record);
   Pair* pair = pair_of(record);
   if (!update || !pair) return;
@@ -423,7 +423,7 @@ void Replay::sealed(const Record& record) {
 }
 
 void Replay::digest(const Record& record) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   const auto digest = find_string(body, "digest");
   Update* update = update_of(record);
   if (!digest || !update) return;
@@ -434,7 +434,7 @@ void Replay::digest(const Record& record) {
 }
 
 void Replay::last_good(const Record& record) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Pair* pair = pair_of(record);
   if (!pair) return;
   if (const auto reason = find_string(body, "reason")) {  // the last one's bytes turned out bad

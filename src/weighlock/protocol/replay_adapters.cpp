@@ -10,7 +10,7 @@
 namespace weighlock::protocol {
 namespace {
 
-bool has_gone(const json::value& body) {
+bool has_gone(JsonMembers body) {
   const std::string_view result = text_of(body, "result");
   if (result == name(OutcomeKind::ok)) return true;
   return result == name(OutcomeKind::untouched) &&
@@ -18,7 +18,7 @@ bool has_gone(const json::value& body) {
 }
 
 // What a load of this name, sent for this update, brings: the update's own version, or one of the window.
-KnownAdapter brought(const Pair& pair, const Update* update, const std::string& adapter, const json::value& body) {
+KnownAdapter brought(const Pair& pair, const Update* update, const std::string& adapter, JsonMembers body) {
   KnownAdapter out;
   out.directory = text_of(body, "directory");
   if (update && adapter == adapter_name(*pair.spec.lora, update->version.version)) {
@@ -39,7 +39,7 @@ KnownAdapter brought(const Pair& pair, const Update* update, const std::string& 
 
 bool Replay::about_adapters(const Record& record, Instant at) {
   Pair* pair = pair_of(record);
-  const json::value body(record.body);
+  const json::object& body = record.body;
   const std::string adapter(text_of(body, "adapter"));
   if (adapter.empty()) return pair && pair->spec.lora;  // a list that failed
   if (!pair || !pair->spec.lora) return true;

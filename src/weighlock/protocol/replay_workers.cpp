@@ -12,7 +12,7 @@
 namespace weighlock::protocol {
 namespace {
 
-OperationKind operation_of(const json::value& body) {
+OperationKind operation_of(JsonMembers body) {
   return enum_from(text_of(body, "operation"), OperationKind::barrier, OperationKind::read_state);
 }
 
@@ -74,7 +74,7 @@ void note_outcome(Target& target, OperationKind kind, OutcomeKind result, const 
 // --- trainers
 
 void Replay::save_intent(const Record& record, Instant at) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Update* update = update_of(record);
   if (!update) return;
   update->version.directory = text_of(body, "directory");
@@ -89,7 +89,7 @@ void Replay::save_intent(const Record& record, Instant at) {
 }
 
 void Replay::save_ended(const Record& record) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   const std::string trainer(text_of(body, "trainer"));
   const auto busy = state_.busy.find(trainer);
   if (busy != state_.busy.end() && busy->second.update == record.update && !flag_of(body, "may_run"))
@@ -113,7 +113,7 @@ bool Replay::writes_label(const Worker& worker, const EarlierCall& call) const {
 }
 
 void Replay::begin_call(const Record& intent, CallId call) {
-  const json::value body(intent.body);
+  const json::object& body = intent.body;
   Worker& worker = worker_of(intent);
   // One at a time: whatever ran before was given up.
   if (worker.in_flight) worker.earlier.push_back(*worker.in_flight);
@@ -163,7 +163,7 @@ void Replay::settle_planned(const std::string& url) {
 }
 
 void Replay::intent(const Record& record) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   if (!find(body, "call")) {
     planned_[record.worker].push_back(record);
     return;
@@ -175,7 +175,7 @@ void Replay::intent(const Record& record) {
 }
 
 void Replay::outcome(const Record& record, Instant at) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Worker& worker = worker_of(record);
   Outcome outcome;
   outcome.kind = enum_from(text_of(body, "result"), OutcomeKind::not_sent, OutcomeKind::unknown);
@@ -184,7 +184,7 @@ void Replay::outcome(const Record& record, Instant at) {
   const OperationKind kind = operation_of(body);
   if (flag_of(body, "owed")) return worker.owes_flush.reset();  // the watch's flush, and it succeeded
   if (const auto plans = planned_.find(record.worker); plans != planned_.end() && changes_something(kind)) {
-    const bool is_first = operation_of(json::value(plans->second.front().body)) == kind;
+    const bool is_first = operation_of(plans->second.front().body) == kind;
     if (is_first && !(worker.in_flight && worker.in_flight->call == call)) {
       begin_call(plans->second.front(), call);
       plans->second.pop_front();
@@ -244,7 +244,7 @@ VersionRef Replay::version_of(const Worker& worker, std::int64_t lineage, std::i
 }
 
 void Replay::verdicts(const Record& record, Instant at) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Update* update = update_of(record);
   if (!update) return;
   for (const json::value& one : list_of(body, "verdicts")) {
@@ -269,7 +269,7 @@ void Replay::verdicts(const Record& record, Instant at) {
 }
 
 void Replay::worker_state(const Record& record, Instant at) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   const std::string_view word = text_of(body, "state");
   const WorkerState state = enum_from(word, WorkerState::abandoned, WorkerState::ready);
   if (name(state) != word) return;  // a remark ("continued_by_other"), not a state
@@ -307,7 +307,7 @@ void Replay::worker_state(const Record& record, Instant at) {
 }
 
 void Replay::worker_seen(const Record& record) {
-  const json::value body(record.body);
+  const json::object& body = record.body;
   Worker& worker = worker_of(record);
   const bool is_same = worker.incarnation == text_of(body, "incarnation");
   const bool is_first = worker.incarnation.empty() && worker.start_path.empty() && worker.start_label.empty();

@@ -77,7 +77,7 @@ void settle_storage(Context& context, const std::string& name) {
 
 void Replay::discard(const Record& record) {
   Pair* pair = pair_of(record);
-  const json::value body(record.body);
+  const json::object& body = record.body;
   const std::string_view directory = text_of(body, "directory");
   if (!pair) return;
   if (flag_of(body, "done")) return note_discarded(*pair, std::string(directory));

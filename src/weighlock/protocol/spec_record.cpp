@@ -14,7 +14,7 @@ json::object deadlines_body(const Deadlines& deadlines) {
           {"whole", optional_ms(deadlines.whole)}};
 }
 
-Deadlines deadlines_from(const json::value& body) {
+Deadlines deadlines_from(JsonMembers body) {
   Deadlines out;
   const auto read = [&](std::string_view key, auto& member) {
     if (const auto ms = find_int(body, key)) member = Milliseconds(*ms);
@@ -41,19 +41,19 @@ json::array texts_body(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-std::string_view text_of(const json::value& body, std::string_view key, std::string_view fallback) {
+std::string_view text_of(JsonMembers body, std::string_view key, std::string_view fallback) {
   return find_string(body, key).value_or(fallback);
 }
 
-std::int64_t number_of(const json::value& body, std::string_view key, std::int64_t fallback) {
+std::int64_t number_of(JsonMembers body, std::string_view key, std::int64_t fallback) {
   return find_int(body, key).value_or(fallback);
 }
 
-bool flag_of(const json::value& body, std::string_view key, bool fallback) {
+bool flag_of(JsonMembers body, std::string_view key, bool fallback) {
   return find_bool(body, key).value_or(fallback);
 }
 
-const json::array& list_of(const json::value& body, std::string_view key) {
+const json::array& list_of(JsonMembers body, std::string_view key) {
   static const json::array kEmpty;
   const json::value* member = find(body, key);
   return member && member->is_array() ? member->get_array() : kEmpty;
@@ -81,7 +81,7 @@ json::object policy_body(const Policy& policy) {
   return out;
 }
 
-Policy policy_from(const json::value& body) {
+Policy policy_from(JsonMembers body) {
   Policy out;
   const std::string_view quorum = text_of(body, "quorum", "half");
   out.quorum.kind = quorum == "all" ? Quorum::Kind::all : quorum == "count" ? Quorum::Kind::count : Quorum::Kind::half;
@@ -129,7 +129,7 @@ json::object spec_body(const PairSpec& spec) {
   return out;
 }
 
-PairSpec spec_from(const json::value& body) {
+PairSpec spec_from(JsonMembers body) {
   PairSpec out;
   out.save_path = text_of(body, "save_path");
   out.trainer_kind = text_of(body, "trainer_kind") == "external" ? TrainerKind::external : TrainerKind::areal;
@@ -161,10 +161,9 @@ json::object version_body(const VersionRef& version) {
           {"digest", version.digest}};
 }
 
-std::optional<VersionRef> version_from(const json::value* body) {
-  if (!body || !body->is_object()) return std::nullopt;
-  return VersionRef{number_of(*body, "lineage"), number_of(*body, "version"), std::string(text_of(*body, "directory")),
-                    std::string(text_of(*body, "label")), std::string(text_of(*body, "digest"))};
+VersionRef version_from(JsonMembers body) {
+  return {number_of(body, "lineage"), number_of(body, "version"), std::string(text_of(body, "directory")),
+          std::string(text_of(body, "label")), std::string(text_of(body, "digest"))};
 }
 
 json::value cause_body(const std::optional<Cause>& cause) {

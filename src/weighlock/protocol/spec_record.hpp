@@ -14,14 +14,14 @@
 namespace weighlock::protocol {
 
 json::object policy_body(const Policy& policy);
-Policy policy_from(const json::value& body);
+Policy policy_from(JsonMembers body);
 
 // Without the pair's name, which the record carries itself.
 json::object spec_body(const PairSpec& spec);
-PairSpec spec_from(const json::value& body);
+PairSpec spec_from(JsonMembers body);
 
 json::object version_body(const VersionRef& version);
-std::optional<VersionRef> version_from(const json::value* body);
+VersionRef version_from(JsonMembers body);
 
 json::value cause_body(const std::optional<Cause>& cause);  // null: none
 std::optional<Cause> cause_from(const json::value* body, Instant since);
@@ -36,9 +36,9 @@ E enum_from(std::string_view word, E last, E fallback) {
 }
 
 // Members of one body, with a default for what isn't there.
-std::string_view text_of(const json::value& body, std::string_view key, std::string_view fallback = "");
-std::int64_t number_of(const json::value& body, std::string_view key, std::int64_t fallback = 0);
-bool flag_of(const json::value& body, std::string_view key, bool fallback = false);
-const json::array& list_of(const json::value& body, std::string_view key);
+std::string_view text_of(JsonMembers body, std::string_view key, std::string_view fallback = "");
+std::int64_t number_of(JsonMembers body, std::string_view key, std::int64_t fallback = 0);
+bool flag_of(JsonMembers body, std::string_view key, bool fallback = false);
+const json::array& list_of(JsonMembers body, std::string_view key);
 
 }  // namespace weighlock::protocol
