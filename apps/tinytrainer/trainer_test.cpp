@@ -123,7 +123,7 @@ TEST_F(TrainerTest, a_step_changes_some_linear_values_and_bfloat16_swallows_othe
 
 TEST_F(TrainerTest, a_failing_rank_leaves_the_others_in_the_collective) {
   TrainerSettings settings;
-  settings.collective_timeout = Milliseconds{1000};
+  settings.collective_timeout = Milliseconds{3000};  // both ranks of v2 must be in it within this
   start(settings);
   set(1, R"({"fault":"status_500","message":"No space left on device"})");
   const auto answers = save("v1");
@@ -159,13 +159,13 @@ TEST_F(TrainerTest, what_the_engine_is_asked_during_a_save_is_answered_after_it)
 
 TEST_F(TrainerTest, faults_outside_the_collective_end_as_they_say) {
   start();
-  for (const auto& [word, ending] : {std::pair{"hang", Ending::timeout}, {"reset", Ending::reset}}) {
-    set(1, std::string(R"({"fault":")") + word + "\"}");
-    EXPECT_EQ(save_later(1, "v1", within(50)).get().ending, ending) << word;
-  }
+  set(1, R"({"fault":"hang"})");
+  EXPECT_EQ(save_later(1, "v1", within(50)).get().ending, Ending::timeout);
+  set(1, R"({"fault":"reset"})");
+  EXPECT_EQ(save_later(1, "v1").get().ending, Ending::reset);
   set(1, R"({"fault":"garbage"})");
   EXPECT_TRUE(save_later(1, "v1").get().json.is_null());
-  set(1, R"({"fault":"refuse","delay_ms":100})");
+  set(1, R"({"fault":"refuse","delay_ms":2000})");
   EXPECT_TRUE(comes_true([&] { return call(trainer->port(1), "GET", "/health").ending == Ending::refused; }));
   EXPECT_TRUE(comes_true([&] { return call(trainer->port(1), "GET", "/health").ok(); }));
 }

@@ -12,12 +12,16 @@ constexpr const char* kSglangLoad = "/update_weights_from_disk";
 // A9
 TEST_F(CaseTest, two_updates_at_once_are_both_answered_and_the_later_version_is_served) {
   const auto two = fleet(DialectKind::sglang, 2);
+  hold(*two, 0, kSglangLoad);
   auto five = std::async(std::launch::async, [&] { return two->compat_update(5).json(); });
-  lab.on_peers([&] {});
-  ASSERT_TRUE(soon([&] { return text_at(two->pair(), "state") == "updating"; }));
-  const json::value six = two->compat_update(6).json();
+  ASSERT_TRUE(soon([&] { return count(*two, 0, kSglangLoad) == 1; }));
+  auto six = std::async(std::launch::async, [&] { return two->compat_update(6).json(); });
+  ASSERT_TRUE(
+      soon([&] { return lab.call("GET", "/v1/pairs/actor/updates").json().at("items").as_array().size() == 2; }));
+  let_go(*two, 0);
   EXPECT_EQ(text_at(five.get(), "status"), "ok");
-  EXPECT_EQ(text_at(six, "status"), "ok") << json::serialize(six);
+  const json::value last = six.get();
+  EXPECT_EQ(text_at(last, "status"), "ok") << json::serialize(last);
   EXPECT_EQ(find_int(two->pair(), "committed"), 6);
   expect_well(*two);  // each engine says so if two calls of it overlapped
 }
@@ -47,10 +51,7 @@ TEST_F(CaseTest, calls_in_a_wrong_order_are_refused_with_the_state_named) {
 
 TEST_F(CaseTest, an_update_can_be_cancelled_up_to_its_commit_and_not_while_it_is_undone) {
   const auto two = fleet(DialectKind::sglang, 2);
-  lab.on_peers([&] {
-    two->engine(0).late_by = Milliseconds(1'500);
-    two->engine(0).arm(Plan{kSglangLoad, Fault::late});
-  });
+  hold(*two, 0, kSglangLoad);
   const json::value begun = lab.call("POST", "/v1/pairs/actor/updates", {{"version", 1}}).json();
   const std::string target = "/v1/pairs/actor/updates/" + text_at(begun, "id");
   ASSERT_TRUE(soon([&] { return count(*two, 0, kSglangLoad) == 1; }));
@@ -58,6 +59,7 @@ TEST_F(CaseTest, an_update_can_be_cancelled_up_to_its_commit_and_not_while_it_is
   const test::Reply again = lab.call("POST", target + ":cancel");
   EXPECT_EQ(again.status, 409) << again.body;
   expect_in(again.body, "undone already");
+  let_go(*two, 0);
   const json::value ended = lab.call("GET", target + "?wait=30").json();
   EXPECT_EQ(state_of(ended), "rolled_back") << json::serialize(ended);
   expect_in(told(ended), "cancelled");
@@ -66,10 +68,7 @@ TEST_F(CaseTest, an_update_can_be_cancelled_up_to_its_commit_and_not_while_it_is
 
 TEST_F(CaseTest, a_gateway_that_stops_refuses_updates_and_says_so) {
   const auto one = fleet(DialectKind::sglang, 1);
-  lab.on_peers([&] {
-    one->engine(0).late_by = Milliseconds(1'500);
-    one->engine(0).arm(Plan{kSglangLoad, Fault::late});
-  });
+  hold(*one, 0, kSglangLoad);
   ASSERT_EQ(lab.call("POST", "/v1/pairs/actor/updates", {{"version", 1}}).status, 202);
   ASSERT_TRUE(soon([&] { return count(*one, 0, kSglangLoad) == 1; }));
   auto stopped = std::async(std::launch::async, [&] { return lab.stop_gateway(); });
@@ -77,6 +76,7 @@ TEST_F(CaseTest, a_gateway_that_stops_refuses_updates_and_says_so) {
   const test::Reply refused = lab.call("POST", "/v1/pairs/actor/updates", {{"version", 2}});
   EXPECT_EQ(refused.status, 503) << refused.body;
   expect_in(refused.body, "shutting down");
+  let_go(*one, 0);
   EXPECT_TRUE(stopped.get());
   lab.on_peers([&] {
     EXPECT_FALSE(one->engine(0).paused);
@@ -139,7 +139,7 @@ TEST_F(Keys, wrong_key_fails_at_once_after_one_try_and_says_which_key) {
   const auto one = keyed(DialectKind::sglang, "keys/wrong", kEngineKey);
   const Stopwatch watch;
   const json::value ended = one->update(1);
-  EXPECT_LT(watch.read(), Milliseconds(1'000));
+  EXPECT_LT(watch.read(), kBelowAnyDeadline);
   EXPECT_EQ(state_of(ended), "rejected") << json::serialize(ended);
   expect_in(told(ended), "api_key is wrong");
   // The look behind the connect, the start model, and the reading before the pause: no call is repeated after a refused
@@ -162,8 +162,8 @@ TEST_F(Keys, without_a_key_no_header_is_sent) {
 // A28
 TEST_F(CaseTest, an_engine_whose_health_fails_during_an_update_stays_and_is_not_asked_for_it) {
   const auto one = fleet(DialectKind::sglang, 1);
-  arm(*one, 0, "/health", Fault::status_500, true);
   lab.on_peers([&] {
+    one->sglang(0).is_sick = true;
     one->engine(0).late_by = Milliseconds(500);
     one->engine(0).arm(Plan{kSglangLoad, Fault::late});
   });
@@ -175,8 +175,8 @@ TEST_F(CaseTest, an_engine_whose_health_fails_during_an_update_stays_and_is_not_
 // A32
 TEST_F(CaseTest, deadline_of_a_load_is_the_one_that_was_set_and_no_smaller_one) {
   json::object deadlines = patient_deadlines();
-  deadlines["load"] = 1'500;
-  for (const int load_ms : {900, 2'200}) {
+  deadlines["load"] = 4'000;
+  for (const int load_ms : {1'000, 6'000}) {
     SCOPED_TRACE(load_ms);
     const auto one = fleet(DialectKind::sglang, 1, {}, deadlines);
     lab.on_peers([&] {
@@ -184,22 +184,21 @@ TEST_F(CaseTest, deadline_of_a_load_is_the_one_that_was_set_and_no_smaller_one) 
       one->engine(0).arm(Plan{kSglangLoad, Fault::late});
     });
     const json::value ended = one->update(1);
-    EXPECT_EQ(state_of(ended), load_ms < 1'500 ? "succeeded" : "rolled_back") << json::serialize(ended);
-    if (load_ms > 1'500) expect_in(told(ended), "no answer within 1500 ms");
+    EXPECT_EQ(state_of(ended), load_ms < 4'000 ? "succeeded" : "rolled_back") << json::serialize(ended);
+    if (load_ms > 4'000) expect_in(told(ended), "no answer within 4000 ms");
   }
 }
 
 // A41
 TEST_F(CaseTest, an_engine_that_does_one_thing_at_a_time_is_neither_dead_nor_does_it_hold_the_gateway) {
   const auto two = fleet(DialectKind::vllm, 2);
-  lab.on_peers([&] { two->engine(0).arm(Plan{"/collective_rpc", Fault::freeze}); });
+  hold(*two, 0, "/collective_rpc");
   auto update = std::async(std::launch::async, [&] { return two->update(1); });
   ASSERT_TRUE(soon([&] { return count(*two, 0, "/collective_rpc") == 1; }));
   const std::string ready = "/v1/pairs/actor/workers/" + two->engine(0).url().substr(7) + "/ready";
-  const Stopwatch watch;
   EXPECT_EQ(lab.call("GET", "/health").status, 200);
   EXPECT_EQ(lab.call("GET", ready).status, 503);  // loading: said from what is known, without asking it
-  EXPECT_LT(watch.read(), Milliseconds(1'000));
+  let_go(*two, 0);
   EXPECT_EQ(state_of(update.get()), "succeeded");
   expect_well(*two);
 }

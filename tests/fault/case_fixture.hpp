@@ -9,6 +9,9 @@
 
 namespace weighlock::fault {
 
+// "At once", on a crowded machine: no deadline of `patient_deadlines` was waited for.
+constexpr Milliseconds kBelowAnyDeadline{3'500};
+
 class CaseTest : public ::testing::Test {
  protected:
   // A pair that is made, with these settings.
@@ -26,6 +29,17 @@ class CaseTest : public ::testing::Test {
   }
   static void arm(Fleet& fleet, std::size_t engine, const char* route, Fault fault, bool always = false) {
     fleet.lab().on_peers([&] { fleet.engine(engine).arm(Plan{route, fault, always}); });
+  }
+  // The route's next call is answered, well, when the engine is let go: what counts until then is the order of the
+  // test's steps, and not how long each takes.
+  static void hold(Fleet& fleet, std::size_t engine, const char* route) {
+    fleet.lab().on_peers([&] {
+      fleet.engine(engine).late_by = Milliseconds(600'000);
+      fleet.engine(engine).arm(Plan{route, Fault::late});
+    });
+  }
+  static void let_go(Fleet& fleet, std::size_t engine) {
+    fleet.lab().on_peers([&] { fleet.engine(engine).calm(); });
   }
   static int count(Fleet& fleet, std::size_t engine, const char* route) {
     int n = 0;

@@ -51,10 +51,7 @@ TEST_F(CaseTest, a_version_stays_on_storage_until_the_last_load_of_it_has_ended)
 TEST_F(CaseTest, while_one_engine_is_slow_each_shows_its_own_version_and_the_fleet_the_committed_one) {
   const auto two = fleet(DialectKind::sglang, 2);
   ASSERT_EQ(state_of(two->update(5)), "succeeded");
-  lab.on_peers([&] {
-    two->engine(1).late_by = Milliseconds(2'500);
-    two->engine(1).arm(Plan{kSglangLoad, Fault::late});
-  });
+  hold(*two, 1, kSglangLoad);
   auto update = std::async(std::launch::async, [&] { return two->update(6); });
   json::value fast;
   ASSERT_TRUE(soon([&] {
@@ -65,6 +62,7 @@ TEST_F(CaseTest, while_one_engine_is_slow_each_shows_its_own_version_and_the_fle
   EXPECT_EQ(find_int(fast, "version"), 6) << json::serialize(fast);
   EXPECT_EQ(find_int(slow, "version"), 5) << json::serialize(slow);
   EXPECT_EQ(find_int(two->pair(), "committed"), 5);
+  let_go(*two, 1);
   EXPECT_EQ(state_of(update.get()), "succeeded");
   EXPECT_EQ(find_int(two->pair(), "committed"), 6);
 }

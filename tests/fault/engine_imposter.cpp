@@ -70,6 +70,7 @@ Imposter::Action SglangImposter::act(const Seen& request) {
   if (route == "/health") {
     return {[this] {
       if (paused) violation("/health of a paused engine");
+      if (is_sick) return text(503, "");
       unwell_ = false;
       return text(200, "");
     }};

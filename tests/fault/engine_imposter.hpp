@@ -45,6 +45,7 @@ class SglangImposter final : public EngineImposter {
   using EngineImposter::EngineImposter;
 
   bool stale_health = false;                // after a continue /ready stays 503 until /health was asked
+  bool is_sick = false;                     // 503 to every /health
   bool refuses_bodies = false;              // 422 to every pause
   std::optional<HttpResponse> load_answer;  // instead of the right one, once; the load is done
 

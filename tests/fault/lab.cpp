@@ -1,5 +1,7 @@
 #include "lab.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <future>
 #include <utility>
@@ -140,6 +142,19 @@ json::value Fleet::workers() {
   return lab_.call("GET", "/v1/pairs/" + shape_.pair + "/workers").json();
 }
 
+json::value Fleet::workers_at_rest() {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (true) {
+    json::value all = workers();
+    const json::value* items = find(all, "items");
+    const bool is_brought_back =
+        items && std::any_of(items->as_array().begin(), items->as_array().end(),
+                             [](const auto& one) { return text_at(one, "state") == "loading"; });
+    if (!is_brought_back || std::chrono::steady_clock::now() > until) return all;
+    std::this_thread::sleep_for(Milliseconds(5));
+  }
+}
+
 json::value Fleet::worker(std::size_t index) {
   const json::value all = workers();
   const json::value* items = find(all, "items");
@@ -187,7 +202,7 @@ void Fleet::judge_worker(std::size_t index, const json::value& view, const json:
 
 std::vector<std::string> Fleet::problems() {
   std::vector<std::string> out;
-  const json::value views = workers();
+  const json::value views = workers_at_rest();
   const json::value pair_view = pair();
   lab_.on_peers([&] {
     for (std::size_t i = 0; i < engines_.size(); ++i) {

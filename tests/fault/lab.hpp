@@ -73,6 +73,8 @@ class Fleet {
   // As AReaL does.
   test::Reply compat_update(std::int64_t version);
   json::value workers();
+  // The same once none of them is being brought back, which begins a second after a worker was fenced; or after 10 s.
+  json::value workers_at_rest();
   // The gateway's view of one engine.
   json::value worker(std::size_t index);
   std::string state(std::size_t index);

@@ -98,6 +98,16 @@ class NthTest : public test::NativeTest {
     FAIL() << where << ": the update after it: " << reply.body;
   }
 
+  // Once nobody is being brought back, which begins a second after a worker was fenced; or after 10 s.
+  json::value workers_at_rest() {
+    const auto end = Clock::now() + 10s;
+    while (true) {
+      const test::Reply reply = call("GET", "/v1/pairs/actor/workers");
+      if (reply.body.find("\"state\":\"loading\"") == std::string::npos || Clock::now() > end) return reply.json();
+      std::this_thread::sleep_for(5ms);
+    }
+  }
+
   // After any fault, once the pair is idle.
   void judge(const std::string& where) {
     const test::Reply first = ask(version_);  // what a client does that lost its answer
@@ -109,7 +119,7 @@ class NthTest : public test::NativeTest {
     EXPECT_EQ(ask(version_).json().at("id"), first.json().at("id")) << where;
     const json::value committed = call("GET", "/v1/pairs/actor").json().at("committed");
     EXPECT_EQ(committed == json::value(version_), state == "succeeded" || state == "degraded") << where << first.body;
-    const json::value workers = call("GET", "/v1/pairs/actor/workers").json();
+    const json::value workers = workers_at_rest();
     for (const json::value& worker : workers.at("items").as_array()) judge_worker(where, worker, committed);
   }
 

@@ -34,7 +34,7 @@ class SglangTest : public testing::Test {
   Answer load(int port, const std::string& name, const std::string& version = "", const std::string& more = "") {
     std::string body = R"({"model_path":")" + models(name) + "\"";
     if (!version.empty()) body += R"(,"weight_version":")" + version + "\"";
-    return call(port, "POST", "/update_weights_from_disk", body + more + "}");
+    return call(port, "POST", "/update_weights_from_disk", body + more + "}", within(20'000));
   }
   std::string state(int port, const std::string& member) {
     return call(port, "GET", "/_tiny/state").text("/" + member);

@@ -128,7 +128,8 @@ TEST_F(GatewayReconcileTest, an_engine_that_refused_a_load_is_brought_back_when_
   ASSERT_EQ(reply.json().at("state").as_string(), "degraded") << reply.body;
   until("a try that fails",
         [&] { return worker_view(index_of(engines[2]->url())).as_object().contains("joins_failed"); });
-  EXPECT_EQ(worker_view(index_of(engines[2]->url())).at("state").as_string(), "quarantined");
+  until("it to be fenced between two tries",
+        [&] { return worker_view(index_of(engines[2]->url())).at("state").as_string() == "quarantined"; });
   engines[2]->refuse_loads = false;
   until("the engine to serve", [&] { return serves_v7(2); });
   expect_holds_v7(2);

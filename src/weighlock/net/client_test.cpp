@@ -149,13 +149,13 @@ TEST_F(HttpClientTest, silent_peer_times_out_at_the_deadline) {
   EXPECT_FALSE(error.nothing_sent);
   EXPECT_EQ("no answer within 0.2 s", error.text);
   EXPECT_GE(took, 200ms);
-  EXPECT_LT(took, 2s);
+  EXPECT_LT(took, 4s);  // below the limit of connecting
 }
 
 TEST_F(HttpClientTest, dripping_answer_ends_at_the_deadline_and_not_before) {
-  const int port = serve([](const HttpRequest&, const Responder& responder) { responder.drip({200, {}, "ok"}, 3ms); });
-  EXPECT_EQ("ok", response_of(call(url_of(port), kGet, within(5s))).body);
-  const TransportError error = error_of(call(url_of(port), kPost, within(100ms)));
+  const int port = serve([](const HttpRequest&, const Responder& responder) { responder.drip({200, {}, "ok"}, 30ms); });
+  EXPECT_EQ("ok", response_of(call(url_of(port), kGet, within(60s))).body);
+  const TransportError error = error_of(call(url_of(port), kPost, within(1s)));
   EXPECT_EQ(Kind::timeout, error.kind);
   EXPECT_FALSE(error.nothing_sent);
   EXPECT_NE(std::string::npos, error.text.find("bytes of it came")) << error.text;
