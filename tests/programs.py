@@ -17,6 +17,7 @@ import urllib.request
 BUILD = "build/release"
 KEY = "programs-test-key"
 NO_ANSWER = 0  # as a status: the gateway was killed before it answered
+LOADS = ("/update_weights_from_disk", "/collective_rpc")  # SGLang's and vLLM's
 
 
 def main():
@@ -58,6 +59,27 @@ def wait_for(what, condition, seconds=30):
             return value
         time.sleep(0.02)
     raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Lag:
+    """How late this machine wakes who sleeps for 20 ms: `worst`, in seconds, while the context lasts."""
+
+    def __enter__(self):
+        self.worst = 0.0
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.beat, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+
+    def beat(self):
+        while not self.ended.is_set():
+            due = time.monotonic() + 0.02
+            time.sleep(0.02)
+            self.worst = max(self.worst, time.monotonic() - due)
 
 
 def write_model(directory):
@@ -130,9 +152,9 @@ class Programs(unittest.TestCase):
         """Two ranks."""
         return self.start(name, "tinytrainer", "--ranks", "2", "--model-seed", "1")
 
-    def fleet(self, load_ms):
+    def fleet(self):
         """Addresses of an engine of each dialect, and of two ranks."""
-        engines = self.start_engines("sglang", "vllm", flags=("--load-ms", str(load_ms)))
+        engines = self.start_engines("sglang", "vllm")
         return engines.urls(2), self.start_trainer().urls(2)
 
     def start_gateway(self, name, *flags, state="state"):
@@ -167,6 +189,21 @@ class Programs(unittest.TestCase):
     def update_in_background(self, url, version):
         return self.in_background(
             lambda: call("POST", url + "/update_weights", {"pair_name": "actor", "version": version}, KEY))
+
+    def fault(self, url, **fault):
+        status, body = call("POST", url + "/_tiny/faults", fault)
+        self.assertEqual(status, 200, body)
+
+    def fault_next_loads(self, engines, **fault):
+        """One load of each engine, so that those which heal are quick; `is_asked_to_load` is about loads from here on."""
+        for engine in engines:
+            call("DELETE", engine + "/_tiny/log")
+            for route in LOADS:
+                self.fault(engine, route=route, times=1, **fault)
+
+    def is_asked_to_load(self, engine):
+        _, log = call("GET", engine + "/_tiny/log")
+        return any(entry["target"].startswith(LOADS) for entry in log)
 
     def truth(self, engine):
         """What a tinyengine really is."""

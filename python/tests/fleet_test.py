@@ -283,7 +283,7 @@ class ClientTest(Fleet):
     def test_a_cancelled_wait_leaves_the_update_running(self):
         async def run(client):
             await client.put_pair("p", save_path=self.path("shared"), workers=self.engines, trainers=self.trainers)
-            self.fault(self.trainers[0], fault="slow", times=1, delay_ms=500)
+            self.fault(self.trainers[0], fault="slow", times=1, delay_ms=5000)
             task = asyncio.create_task(client.update("p", 1))
             while not await client.updates("p"):
                 await asyncio.sleep(0.02)

@@ -93,9 +93,10 @@ class Gateway:
 
     def __init__(self, name, command, directory, more=(), environment=None):
         self.name, self.directory = name, directory
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        probe = socket.socket()  # held until it listens: both bind with SO_REUSEADDR
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
         self.log = os.path.join(directory, name + ".log")
         with open(self.log, "wb") as log:
             began = time.monotonic()
@@ -113,6 +114,7 @@ class Gateway:
                 with open(self.log, errors="replace") as log:
                     sys.exit(f"{name} did not start: {log.read()[-2000:]}")
         self.start_s = time.monotonic() - began
+        probe.close()
         self.pid = gateway_of(self.child.pid) if name == "ours" else self.child.pid
 
     def connect(self, urls, save_path, settings=None):

@@ -199,7 +199,8 @@ class TogetherTest(lab.Lab):
         self.assertEqual(at.call("GET", "/v1/pairs/p").json["committed"], 12)
 
     def test_pairs_do_not_wait_for_each_other(self):
-        slow, ranks = self.engines("sglang", load_ms=1500, name="slow"), self.trainers()
+        slow, ranks = self.engines("sglang", name="slow"), self.trainers()
+        slow[0].fault("/update_weights_from_disk", "slow", delay_ms=5000)
         quick, others = self.engines("sglang", name="quick"), self.trainers(name="others")
         at = self.gateway()
         at.connect("slow", ranks, slow, self.path("shared", "a"))

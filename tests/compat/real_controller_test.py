@@ -160,7 +160,9 @@ class RealControllerTest(lab.Lab):
         self.assertEqual(controller.update_weights(2).status, "ok")
 
     def test_destroy_in_an_update_ends_the_gateway_before_it_would_be_killed_and_leaves_no_engine_paused(self):
-        fleet, ranks = self.engines("sglang", "vllm", load_ms=1500), self.trainers()
+        fleet, ranks = self.engines("sglang", "vllm"), self.trainers()
+        for one, route in zip(fleet, programs.LOADS):
+            one.fault(route, "slow", delay_ms=1500)  # once: the heal is quick
         controller = self.initialized()
         self.connect(controller, ranks, fleet)
         process = controller._gateway_proc

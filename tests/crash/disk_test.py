@@ -64,7 +64,7 @@ class FullDisk(unittest.TestCase):
         """v2: the disk gets full while every engine is paused and one of them is in a load; then the update is cancelled."""
         engine = self.lab.engines[0]
         self.lab.forget_logs()
-        self.lab.fault(engine, route=LOADS[0], fault="slow", times=1, delay_ms=500)
+        self.lab.fault(engine, route=LOADS[0], fault="slow", times=1, delay_ms=5000)
         thread, answers = self.lab.in_background(lambda: self.lab.update(2, "two"))
         wait_for("a load", lambda: self.lab.requests_of(engine, LOADS[0]))
         self.lab.fill()
@@ -81,7 +81,7 @@ class FullDisk(unittest.TestCase):
         self.lab.await_idle(disk_full=True)
         self.assertEqual(self.lab.broken_promises(), [])
         self.assertFalse(os.path.exists(self.lab.inside("journal.reserve")))
-        self.assertIn("the disk of the journal is full", self.lab.log())
+        wait_for("words about it", lambda: "the disk of the journal is full" in self.lab.log())
         self.assertNotIn("started again", self.lab.log())
         self.lab.fill()
         status, body = self.lab.ask("POST", "/v1/pairs/actor/updates", {"version": 3})
@@ -111,7 +111,7 @@ class FullDisk(unittest.TestCase):
     def test_a_gateway_that_dies_on_a_full_disk_is_started_again_and_recovers_with_what_was_put_by(self):
         engine = self.lab.engines[0]
         self.lab.forget_logs()
-        self.lab.fault(engine, route=LOADS[0], fault="slow", times=1, delay_ms=500)
+        self.lab.fault(engine, route=LOADS[0], fault="hang", times=1)
         thread, answers = self.lab.in_background(lambda: self.lab.update(2, "two"))
         wait_for("a load", lambda: self.lab.requests_of(engine, LOADS[0]))
         self.lab.fill()
@@ -149,7 +149,7 @@ class FailingDisk(unittest.TestCase):
         self.lab.forget_logs()
         for engine in self.lab.engines:
             for route in LOADS:
-                self.lab.fault(engine, route=route, fault="slow", times=1, delay_ms=400)
+                self.lab.fault(engine, route=route, fault="slow", times=1, delay_ms=3000)
         thread, answers = self.lab.in_background(lambda: self.lab.update(2, "two"))
         wait_for("a load", lambda: any(self.lab.requests_of(self.lab.engines[0], route) for route in LOADS))
         self.set(failures)

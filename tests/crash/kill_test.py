@@ -150,7 +150,7 @@ class ChosenMoments(Kills):
         for fault in ("slow", "hang_after"):
             with self.subTest(fault=fault):
                 type(self).version += 1
-                self.lab.fault(self.lab.trainers[1], fault=fault, times=1, delay_ms=300)
+                self.lab.fault(self.lab.trainers[1], fault=fault, times=1, delay_ms=3000)
                 thread, answers = self.begin(self.version)
                 wait_for("the saves", lambda: all(self.lab.requests_of(rank, "/save") for rank in self.lab.trainers))
                 self.kill()
@@ -159,7 +159,8 @@ class ChosenMoments(Kills):
     def test_in_the_recovery_of_a_load_again_and_again(self):
         engine = self.lab.engines[0]
         type(self).version += 1
-        self.lab.fault(engine, route="/update_weights_from_disk", fault="slow", times=3, delay_ms=400)
+        self.lab.fault(engine, route="/update_weights_from_disk", fault="hang", times=1)
+        self.lab.fault(engine, route="/update_weights_from_disk", fault="slow", times=2, delay_ms=400)
         thread, answers = self.begin(self.version)
         wait_for("the load", lambda: self.lab.requests_of(engine, "/update_weights_from_disk"))
         for pause in (0, 0.15, 0.3, 0.05):

@@ -53,7 +53,7 @@ class Lab:
         ports = [word for dialect in self.DIALECTS for word in ("--engine", dialect + ":0")]
         engines = self.start("engines", "tinyengine", "--model", self.path("start"), *ports, "--time-scale", "0.02",
                              "--load-ms", str(load_ms))
-        trainer = self.start("trainer", "tinytrainer", "--ranks", "2", "--model-seed", "1", "--collective-timeout-ms", "500")
+        trainer = self.start("trainer", "tinytrainer", "--ranks", "2", "--model-seed", "1", "--collective-timeout-ms", "2000")
         self.engines = engines.urls(len(self.DIALECTS))
         self.trainers = trainer.urls(2)
 

@@ -164,10 +164,10 @@ class ParentTest(unittest.TestCase):
         self.assertEqual(self.lab.update(1, "one")[0]["state"], "succeeded")
         for engine in self.lab.engines:
             for route in LOADS:
-                self.lab.fault(engine, route=route, fault="slow", times=1, delay_ms=400)
+                self.lab.fault(engine, route=route, fault="hang", times=1)
         self.lab.forget_logs()
         thread, answers = self.lab.in_background(lambda: self.lab.update(2, "two"))
-        wait_for("a load", lambda: any(self.lab.requests_of(self.lab.engines[0], route) for route in LOADS))
+        wait_for("loads that hang", lambda: all(self.lab.requests_of(engine, '"fault": "hang"') for engine in self.lab.engines))
         self.lab.kill_gateway()
         thread.join(lab.PATIENCE_S)
         update, tries = answers[0]

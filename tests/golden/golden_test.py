@@ -71,7 +71,8 @@ class Scene:
         for name, reports in recording.get("reports", {}).items():
             first = recording["reports"][name.partition(":")[0] + ":0"]  # the one that was asked for its parallelism
             self.workers[name].awex = awex_of(name, {**first, **reports}, everyone)
-        self.port = free_port()
+        self.probe = socket.socket()
+        self.port = hold_free_port(self.probe)
         self.output = open(directory / "gateway.log", "w+")
         self.gateway = subprocess.Popen(
             [str(build / "weighlock"), "-m", "areal.v2.weight_update.gateway", "--host", "127.0.0.1", "--port", str(self.port),
@@ -86,6 +87,7 @@ class Scene:
                 raise RuntimeError("the gateway ended with %d:\n%s" % (self.gateway.returncode, self.words()))
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=5):
+                    self.probe.close()
                     return
             except ConnectionRefusedError:
                 time.sleep(0.02)
@@ -129,6 +131,7 @@ class Scene:
             self.gateway.wait()
         for worker in self.workers.values():
             worker.stop()
+        self.probe.close()
         self.output.close()
 
 
@@ -139,10 +142,11 @@ def awex_of(name, reports, everyone):
     return imposters.Awex({"result": None, "status": "success"}, reports, everyone, ("update_weights",))
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def hold_free_port(probe):
+    """Nobody else gets it as long as `probe` is open; the gateway, which binds with SO_REUSEADDR too, may listen there."""
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    return probe.getsockname()[1]
 
 
 def compare_answer(differences, recording, step, answer):

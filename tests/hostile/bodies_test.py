@@ -25,8 +25,7 @@ class BodiesTest(unittest.TestCase):
         assert made.status == 201, made
         items = cls.gateway.call("GET", body_cases.PAIR + "/workers").json()["items"]
         cls.worker = items[0]["id"]
-        # The last that comes by itself: after its start, its owner's name and the pair, that nobody is at ENGINE.
-        wait_for("the record of a worker that isn't reached", lambda: cls.gateway.records() >= 4)
+        cls.gateway.await_first_records()
 
     @classmethod
     def tearDownClass(cls):
@@ -122,6 +121,7 @@ class NamesTest(unittest.TestCase):
         gateway = self.gateway("10.0.0.0/8,trainer")
         held = body_cases.pair_base(gateway.shared, "http://10.0.0.1:9", "http://trainer:9")
         self.assertEqual(gateway.call("PUT", "/v1/pairs/held", held).status, 201)
+        gateway.await_first_records()
         before = gateway.holdings()
         for url in ("http://nobody.invalid:9", "http://localhost:9"):
             for field, method, target, body in self.requests(gateway, url):

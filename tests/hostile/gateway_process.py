@@ -158,6 +158,11 @@ class GatewayProcess:
                 return int(line.split()[1])
         raise AssertionError("no count of records in /metrics")
 
+    def await_first_records(self):
+        """Of a gateway with one pair whose one worker isn't there. The last that comes by itself: after its start, its owner's
+        name and the pair, that the worker isn't reached."""
+        wait_for("the record of a worker that isn't reached", lambda: self.records() >= 4)
+
     def holdings(self):
         """What a refused request must leave as it was."""
         return {"pairs": self.call("GET", "/v1/pairs").json()["items"], "records": self.records(),

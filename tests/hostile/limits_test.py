@@ -41,6 +41,7 @@ class LimitsTest(unittest.TestCase):
     def test_updates_that_wait_are_limited(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:  # a trainer that takes the request and never answers
             self.assertEqual(self.put("p", "http://127.0.0.1:9", url_of(silent), {"coalesce": False}).status, 201)
+            self.gateway.await_first_records()
             self.assertEqual(self.update("p", 1).status, 202)
             wait_for("the first update to run", lambda: self.gateway.call("GET", "/v1/pairs/p").json()["state"] == "updating")
             for version in range(2, 2 + QUEUED_MAX):

@@ -30,7 +30,7 @@ class CommandsTest(programs.Programs):
         return out
 
     def test_a_pair_is_connected_changed_and_disconnected(self):
-        engines, trainers = self.fleet(load_ms=0)
+        engines, trainers = self.fleet()
         _, url = self.gateway()
         first = self.connect_by_hand(url, engines, trainers, "--set", "quorum=all", "deadlines_ms.load=60000")
         self.assertNotIn("->", first)
@@ -54,7 +54,7 @@ class CommandsTest(programs.Programs):
         self.assertEqual(self.weighlock("status", "actor", url=url)[0], 3)
 
     def test_a_running_update_is_cancelled_and_every_engine_serves_what_it_had(self):
-        engines, trainers = self.fleet(load_ms=1500)
+        engines, trainers = self.fleet()
         gateway, url = self.gateway()
         self.connect_by_hand(url, engines, trainers)
         code, out, err = self.weighlock("update", "actor", "--version", "1", url=url)
@@ -62,9 +62,10 @@ class CommandsTest(programs.Programs):
         code, out, err = self.weighlock("cancel", "actor", url=url)
         self.assertEqual(code, 3, out)
         self.assertIn("no running update", err)
+        self.fault_next_loads(engines, fault="slow", delay_ms=5000)
         code, out, err = self.weighlock("update", "actor", "--version", "2", "--wait", "0", url=url)
         self.assertEqual(code, 0, out + err)
-        wait_for("engines that are paused", lambda: all(self.is_paused(engine) for engine in engines))
+        wait_for("loads on their way", lambda: all(self.is_asked_to_load(engine) for engine in engines))
         code, out, err = self.weighlock("cancel", "actor", url=url)
         self.assertEqual(code, 0, out + err + gateway.text())
         self.assertIn("pair actor v2: rolled_back", out)
@@ -79,7 +80,7 @@ class CommandsTest(programs.Programs):
         os.chmod(self.directory, 0o755)
         gateway, _ = self.gateway()
         gateway.child.send_signal(signal.SIGTERM)
-        self.assertEqual(gateway.child.wait(timeout=10), 0)
+        self.assertEqual(gateway.child.wait(timeout=30), 0)
         os.chmod(self.path("state"), 0o700)
         for command in (("finish", "--state-dir", self.path("state")), ("journal", "inspect", self.path("state"))):
             code, out, err = self.weighlock(*command, user=NOBODY)

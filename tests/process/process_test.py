@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import programs  # noqa: E402
-from programs import KEY, Programs, call, wait_for  # noqa: E402
+from programs import KEY, Lag, Programs, call, wait_for  # noqa: E402
 
 
 class ProcessTest(Programs):
@@ -21,11 +21,9 @@ class ProcessTest(Programs):
                               capture_output=True, text=True, timeout=seconds, check=False)
 
     def test_sigterm_while_engines_are_paused_brings_them_back_before_the_process_leaves(self):
-        engines, trainers = self.fleet(load_ms=400)
-        gateway, url = self.gateway()
-        self.connect_disk(url, engines, trainers)
-        thread, answers = self.update_in_background(url, 1)
-        wait_for("a paused engine", lambda: all(self.is_paused(engine) for engine in engines))
+        # Their loads and the heals that follow are over within the 4 s that a gateway takes to leave.
+        engines, gateway, thread, answers = self.update_in_its_loads(fault="slow", delay_ms=2000)
+        url = gateway.urls(1)[0]
         gateway.child.send_signal(signal.SIGTERM)
         status, body = call("POST", url + "/update_weights", {"pair_name": "actor", "version": 2}, KEY)
         self.assertTrue(status != 200 or body["status"] == "error", body)
@@ -40,11 +38,11 @@ class ProcessTest(Programs):
         gateway, _ = self.gateway()
         began = time.monotonic()
         gateway.child.send_signal(signal.SIGTERM)
-        self.assertEqual(gateway.child.wait(timeout=5), 0)
-        self.assertLess(time.monotonic() - began, 3)
+        self.assertEqual(gateway.child.wait(timeout=30), 0)
+        self.assertLess(time.monotonic() - began, 4, "the time that one has whose engines are paused")
 
     def test_journal_outlives_its_process_and_pairs_need_not_be_connected_again(self):
-        engines, trainers = self.fleet(load_ms=0)
+        engines, trainers = self.fleet()
         gateway, url = self.gateway()
         self.connect_disk(url, engines, trainers)
         _, body = call("POST", url + "/update_weights", {"pair_name": "actor", "version": 1}, KEY, timeout=60)
@@ -60,27 +58,31 @@ class ProcessTest(Programs):
         self.assertEqual(body["status"], "ok", body)
         self.assertIsNone(again.child.poll())
 
-    def update_that_loads_for(self, load_ms):
-        """A gateway in the middle of its first update, each engine paused and in a load; and what its client is told."""
-        engines, trainers = self.fleet(load_ms=load_ms)
+    def update_in_its_loads(self, **fault):
+        """A gateway in the middle of its first update, each engine paused and in a load that has this fault; and what its
+        client is told."""
+        engines, trainers = self.fleet()
         gateway, url = self.gateway()
         self.connect_disk(url, engines, trainers)
+        self.fault_next_loads(engines, **fault)
         thread, answers = self.update_in_background(url, 1)
-        wait_for("loads on their way", lambda: all(self.loads(engine) for engine in engines))
+        wait_for("loads on their way", lambda: all(self.is_asked_to_load(engine) for engine in engines))
         for engine in engines:
             self.assertTrue(self.is_paused(engine))
         return engines, gateway, thread, answers
 
-    def loads(self, engine):
-        _, log = call("GET", engine + "/_tiny/log")
-        return any(route in json.dumps(log) for route in ("/update_weights_from_disk", "/collective_rpc"))
+    def assert_leaves_before_its_engines_answer(self, gateway):
+        """Within 5 s of SIGTERM and what this machine is late, while loads of 12 s still run."""
+        with Lag() as lag:
+            began = time.monotonic()
+            gateway.child.send_signal(signal.SIGTERM)
+            self.assertEqual(gateway.child.wait(timeout=30), 1, gateway.text())
+            took = time.monotonic() - began
+        self.assertLess(took, min(5 + 3 * lag.worst, 10), gateway.text())
 
     def test_sigterm_in_a_slow_load_leaves_within_5_s_and_finish_resumes_everyone(self):
-        engines, gateway, thread, answers = self.update_that_loads_for(12000)
-        began = time.monotonic()
-        gateway.child.send_signal(signal.SIGTERM)
-        self.assertEqual(gateway.child.wait(timeout=30), 1, gateway.text())
-        self.assertLess(time.monotonic() - began, 5, gateway.text())
+        engines, gateway, thread, answers = self.update_in_its_loads(fault="slow", delay_ms=12000)
+        self.assert_leaves_before_its_engines_answer(gateway)
         self.assertIn("weighlock finish --state-dir " + self.path("state"), gateway.text())
         for engine in engines:
             self.assertTrue(self.is_paused(engine))
@@ -98,14 +100,11 @@ class ProcessTest(Programs):
         self.assertEqual((again.returncode, json.loads(again.stdout)), (0, {"workers": []}), again.stderr)
 
     def test_sigterm_with_engines_that_answer_nothing_leaves_within_5_s_all_the_same(self):
-        engines, gateway, _, _ = self.update_that_loads_for(12000)
+        engines, gateway, _, _ = self.update_in_its_loads(fault="slow", delay_ms=12000)
         fleet = next(child for child in self.children if child.path.endswith("engines.log"))
         fleet.child.send_signal(signal.SIGSTOP)
         try:
-            began = time.monotonic()
-            gateway.child.send_signal(signal.SIGTERM)
-            self.assertEqual(gateway.child.wait(timeout=30), 1, gateway.text())
-            self.assertLess(time.monotonic() - began, 5, gateway.text())
+            self.assert_leaves_before_its_engines_answer(gateway)
         finally:
             fleet.child.send_signal(signal.SIGCONT)
         self.assertEqual(self.finish().returncode, 0)
@@ -113,11 +112,11 @@ class ProcessTest(Programs):
             self.assertFalse(self.is_paused(engine))
 
     def test_gateway_killed_in_a_load_and_started_again_brings_everyone_back_and_goes_on(self):
-        engines, gateway, _, _ = self.update_that_loads_for(1500)
+        engines, gateway, _, _ = self.update_in_its_loads(fault="hang")
         gateway.child.kill()
         gateway.child.wait()
         again, url = self.gateway("again")
-        self.assertIn("taking over", again.text())
+        wait_for("words about it", lambda: "taking over" in again.text())
 
         def recovered():
             status, _ = call("GET", url + "/readyz")
@@ -131,7 +130,7 @@ class ProcessTest(Programs):
         self.assertEqual((body["status"], body["degraded"]), ("ok", False), body)
 
     def test_update_asked_for_while_the_gateway_takes_over_waits_for_its_turn(self):
-        engines, gateway, _, _ = self.update_that_loads_for(2500)
+        engines, gateway, _, _ = self.update_in_its_loads(fault="slow", delay_ms=6000)
         gateway.child.kill()
         gateway.child.wait()
         _, url = self.gateway("again")
@@ -166,7 +165,7 @@ class ProcessTest(Programs):
             self.assertIn(f"process {first.child.pid}", json.dumps(body))
             self.assertIn(self.path("state"), json.dumps(body))
         first.child.send_signal(signal.SIGTERM)
-        first.child.wait(timeout=10)
+        first.child.wait(timeout=30)
 
         def healthy():
             try:
@@ -183,14 +182,14 @@ class ProcessTest(Programs):
         patient = self.start_gateway("patient")
         wait_for("the gateway that waits", lambda: "answering 503" in patient.text())
         patient.child.send_signal(signal.SIGTERM)
-        self.assertEqual(patient.child.wait(timeout=5), 0, patient.text())
+        self.assertEqual(patient.child.wait(timeout=30), 0, patient.text())
 
     def test_key_is_in_no_log(self):
         gateway, url = self.gateway()
         call("POST", url + "/update_weights", {"pair_name": "x"}, "wrong-" + KEY)
         call("POST", url + "/update_weights", {"pair_name": "x"}, KEY)
         gateway.child.send_signal(signal.SIGTERM)
-        gateway.child.wait(timeout=5)
+        gateway.child.wait(timeout=30)
         self.assertNotIn(KEY, gateway.text())
 
 

@@ -22,8 +22,8 @@ class RollbackTest(programs.Programs):
                               timeout=seconds, check=False, env={**os.environ, "WEIGHLOCK_ADMIN_API_KEY": KEY})
         return done.returncode, done.stdout, done.stderr
 
-    def committed_up_to(self, last, load_ms=0):
-        engines, trainers = self.fleet(load_ms)
+    def committed_up_to(self, last):
+        engines, trainers = self.fleet()
         gateway, url = self.gateway()
         self.connect_disk(url, engines, trainers)
         for version in range(1, last + 1):
@@ -55,11 +55,12 @@ class RollbackTest(programs.Programs):
         self.assertIsNone(gateway.child.poll(), gateway.text())
 
     def test_a_gateway_that_is_killed_on_the_way_back_undoes_it_and_may_be_asked_again(self):
-        engines, gateway, url = self.committed_up_to(2, load_ms=1500)
+        engines, gateway, url = self.committed_up_to(2)
+        self.fault_next_loads(engines, fault="hang")
         code, out, err = self.weighlock("rollback", "actor", "--wait", "0", "--key", "back", "--json", url=url)
         self.assertEqual(code, 0, out + err)
         update = json.loads(out)["id"]
-        wait_for("engines that are paused", lambda: all(self.is_paused(engine) for engine in engines))
+        wait_for("loads on their way", lambda: all(self.is_asked_to_load(engine) for engine in engines))
         gateway.child.kill()
         gateway.child.wait()
         _, url = self.gateway("again")

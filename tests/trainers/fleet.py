@@ -49,10 +49,6 @@ class Fleet(programs.Programs):
 
     # --- what is true, and what the gateway says
 
-    def fault(self, engine, **fault):
-        status, body = call("POST", engine + "/_tiny/faults", fault)
-        self.assertEqual(status // 100, 2, body)
-
     def clear_faults(self, engine):
         call("DELETE", engine + "/_tiny/faults")
 
