@@ -41,18 +41,31 @@ class Checks:
         self.assertEqual(one.headers["authorization"], "Bearer " + scripted.KEY)
         self.assertEqual((one.headers["content-type"], one.headers["connection"]), ("application/json", "close"))
         self.assertEqual(one.json, {"mode": "disk", "save_path": "/w",
-                                    "trainers": {"kind": "areal", "urls": ["http://t:1"], "save_trigger": "all"},
-                                    "workers": [{"url": "http://h:1", "dialect": "auto"}]})
+                                    "trainers": {"kind": "areal", "urls": ["http://t:1"]},
+                                    "workers": [{"url": "http://h:1"}]})
 
     def test_everything_that_a_pair_can_have_is_sent(self):
         gateway = self.serve(lambda request, _: answer(201, PAIR))
         worker = weighlock.WorkerSpec("http://h:1", "vllm", weighlock.KeyReference(env="A"), weighlock.KeyReference(file="/k"))
         self.do(gateway.url, lambda c: c.put_pair("p", save_path="/w", workers=[worker], lora=weighlock.Lora("policy", 3),
-                                                  settings={"quorum": "all"}, new_lineage=True))
+                                                  settings={"quorum": "all"}, new_lineage=True, keep_unnamed=True))
         self.assertEqual(gateway.requests[0].json, {
             "mode": "disk", "save_path": "/w", "trainers": {"kind": "external"},
             "workers": [{"url": "http://h:1", "dialect": "vllm", "admin_key": {"env": "A"}, "api_key": {"file": "/k"}}],
-            "lora": {"name": "policy", "keep": 3}, "settings": {"quorum": "all"}, "new_lineage": True})
+            "lora": {"name": "policy", "keep": 3}, "settings": {"quorum": "all"}, "new_lineage": True, "keep_unnamed": True})
+        self.do(gateway.url, lambda c: c.put_pair("p", save_path="/w", workers=["http://h:1"], trainers=["http://t:1"],
+                                                  save_trigger="rank0"))
+        self.assertEqual(gateway.requests[-1].json["trainers"],
+                         {"kind": "areal", "urls": ["http://t:1"], "save_trigger": "rank0"})
+
+    def test_keys_of_a_worker_are_named_and_only_those_given(self):
+        gateway = self.serve(lambda request, _: answer(200, {"worker": WORKER}))
+        key = weighlock.KeyReference(env="A")
+        worker = self.do(gateway.url, lambda c: c.set_worker_key("p", "h:1", api_key=key))
+        self.assertEqual(worker.url, "http://h:1")
+        one = gateway.requests[0]
+        self.assertEqual((one.method, one.target, one.json),
+                         ("POST", "/v1/pairs/p/workers/h%3A1:set-key", {"api_key": {"env": "A"}}))
 
     def test_mistakes_are_found_before_anything_is_sent(self):
         gateway = self.serve(lambda request, _: answer(200, PAIR))
@@ -63,6 +76,8 @@ class Checks:
             ("workers", lambda c: c.put_pair("p", save_path="/w", workers="http://h:1")),
             ("dialect", lambda c: c.add_worker("p", weighlock.WorkerSpec("http://h:1", "triton"))),
             ("api_key", lambda c: c.add_worker("p", weighlock.WorkerSpec("http://h:1", api_key=weighlock.KeyReference()))),
+            ("admin_key", lambda c: c.set_worker_key("p", "h:1")),
+            ("admin_key", lambda c: c.set_worker_key("p", "h:1", admin_key=weighlock.KeyReference("A", "/k"))),
             (None, lambda c: c.start_update("p", 3, policy={"straggler": float("nan")})),
             (None, lambda c: c.start_update("p", 3, idempotency_key="a\r\nX: y")),
         ):

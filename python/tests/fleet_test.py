@@ -206,6 +206,13 @@ class ClientTest(Fleet):
             added = client.add_worker("p", weighlock.WorkerSpec(self.engines[1], "vllm"))
             self.assertEqual(added.workers.total, 2)
             self.assertEqual(set(client.update("p", 2).verdicts), set(self.engines))
+            with open(self.path("key"), "w", encoding="utf-8") as file:
+                file.write("a-key\n")
+            key = weighlock.KeyReference(file=self.path("key"))
+            self.assertEqual(client.set_worker_key("p", self.engines[1], api_key=key).url, self.engines[1])
+            with self.assertRaises(weighlock.InvalidRequest) as missing:
+                client.set_worker_key("p", self.engines[1], api_key=weighlock.KeyReference(file=self.path("none")))
+            self.assertIn(self.path("none"), str(missing.exception))
             self.assertEqual(client.remove_worker("p", self.engines[0].removeprefix("http://")).workers.total, 1)
             self.assertEqual(set(client.update("p", 3).verdicts), {self.engines[1]})
 

@@ -29,22 +29,35 @@ class KeyReference:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """An inference worker to be told of. `admin_key` opens its control routes, `api_key` the others."""
+    """An inference worker to be told of. `admin_key` opens its control routes, `api_key` the others.
+
+    dialect: `sglang`, `vllm`, or `auto`: it is asked. None: as it was (`keep_unnamed`), else `auto`.
+    """
 
     url: str
-    dialect: str = "auto"
+    dialect: str | None = None
     admin_key: KeyReference | None = None
     api_key: KeyReference | None = None
 
     def as_body(self) -> dict[str, Any]:
-        if self.dialect not in DIALECTS:
-            raise mistake(f"dialect: '{self.dialect}' is none of {', '.join(DIALECTS)}", "dialect")
-        body: dict[str, Any] = {"url": self.url, "dialect": self.dialect}
-        if self.admin_key is not None:
-            body["admin_key"] = self.admin_key.as_body("admin_key")
-        if self.api_key is not None:
-            body["api_key"] = self.api_key.as_body("api_key")
+        body: dict[str, Any] = {"url": self.url}
+        if self.dialect is not None:
+            if self.dialect not in DIALECTS:
+                raise mistake(f"dialect: '{self.dialect}' is none of {', '.join(DIALECTS)}", "dialect")
+            body["dialect"] = self.dialect
+        body.update(_named_keys(self.admin_key, self.api_key))
         return body
+
+
+def _named_keys(admin_key: KeyReference | None, api_key: KeyReference | None) -> dict[str, Any]:
+    keys = {"admin_key": admin_key, "api_key": api_key}
+    return {name: key.as_body(name) for name, key in keys.items() if key is not None}
+
+
+def keys_body(admin_key: KeyReference | None, api_key: KeyReference | None) -> dict[str, Any]:
+    if admin_key is None and api_key is None:
+        raise mistake("give admin_key= or api_key=, or both", "admin_key")
+    return _named_keys(admin_key, api_key)
 
 
 Workers = Sequence[Union[str, WorkerSpec]]
@@ -58,17 +71,20 @@ def pair_body(
     save_path: str,
     workers: Workers,
     trainers: Sequence[str] | None,
-    save_trigger: str,
+    save_trigger: str | None,
     lora: Lora | None,
     settings: Mapping[str, Any] | None,
     new_lineage: bool,
+    keep_unnamed: bool,
 ) -> dict[str, Any]:
     if isinstance(workers, str) or isinstance(trainers, str):
         raise mistake("workers and trainers are lists of URLs, not one text", "workers")
     if trainers is None:
         trained: dict[str, Any] = {"kind": "external"}
     else:
-        trained = {"kind": "areal", "urls": list(trainers), "save_trigger": save_trigger}
+        trained = {"kind": "areal", "urls": list(trainers)}
+        if save_trigger is not None:
+            trained["save_trigger"] = save_trigger
     body: dict[str, Any] = {
         "mode": "disk",
         "save_path": save_path,
@@ -81,6 +97,8 @@ def pair_body(
         body["settings"] = dict(settings)
     if new_lineage:
         body["new_lineage"] = True
+    if keep_unnamed:
+        body["keep_unnamed"] = True
     return body
 
 

@@ -289,6 +289,11 @@ def change_worker(of: str, worker_id: str, verb: str, reason: str | None, patien
     return values.read_changed_worker((yield from ask(_change(of, worker_id, verb, reason, patience))))
 
 
+def set_worker_key(of: str, worker_id: str, keys: Mapping[str, Any]) -> Flow[Worker]:
+    call = Call("POST", _pair_target(of, f"/workers/{segment(worker_id)}:set-key"), keys)
+    return values.read_changed_worker((yield from ask(call)))
+
+
 def worker_ready(of: str, worker_id: str) -> Flow[Readiness]:
     call = Call("GET", _pair_target(of, f"/workers/{segment(worker_id)}/ready"))
     answer: Answer = yield call

@@ -15,7 +15,7 @@ import sys
 from typing import Any, AsyncGenerator, Callable, Coroutine, Mapping, Sequence, TypeVar
 
 from . import _bodies, _flows
-from ._bodies import Workers, WorkerSpec
+from ._bodies import KeyReference, Workers, WorkerSpec
 from ._events import IDLE_S, EventFeed
 from ._flows import Answer, Call, Flow, Sleep
 from ._keys import find_key
@@ -71,13 +71,14 @@ class AsyncClient:
         save_path: str,
         workers: Workers,
         trainers: Sequence[str] | None = None,
-        save_trigger: str = "all",
+        save_trigger: str | None = None,
         lora: Lora | None = None,
         settings: Mapping[str, Any] | None = None,
         new_lineage: bool = False,
+        keep_unnamed: bool = False,
     ) -> Pair:
         """See `Client.put_pair`."""
-        body = _bodies.pair_body(save_path, workers, trainers, save_trigger, lora, settings, new_lineage)
+        body = _bodies.pair_body(save_path, workers, trainers, save_trigger, lora, settings, new_lineage, keep_unnamed)
         return await self._run(_flows.put_pair(name, body))
 
     async def remove_pair(self, name: str) -> RemovedPair:
@@ -198,6 +199,12 @@ class AsyncClient:
     async def release_worker(self, pair: str, worker: str, reason: str | None = None) -> Worker:
         """See `Client.release_worker`."""
         return await self._run(_flows.change_worker(pair, worker, "release", reason, CHANGE_PATIENCE_S))
+
+    async def set_worker_key(
+        self, pair: str, worker: str, *, admin_key: KeyReference | None = None, api_key: KeyReference | None = None
+    ) -> Worker:
+        """See `Client.set_worker_key`."""
+        return await self._run(_flows.set_worker_key(pair, worker, _bodies.keys_body(admin_key, api_key)))
 
     async def worker_ready(self, pair: str, worker: str) -> Readiness:
         """See `Client.worker_ready`."""

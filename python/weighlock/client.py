@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Generator, Iterator, Mapping, Sequence, TypeVar
 
 from . import _bodies, _flows
-from ._bodies import Workers, WorkerSpec
+from ._bodies import KeyReference, Workers, WorkerSpec
 from ._events import IDLE_S, EventFeed
 from ._flows import Answer, Call, Flow, Sleep
 from ._keys import Key, find_key
@@ -76,21 +76,24 @@ class Client:
         save_path: str,
         workers: Workers,
         trainers: Sequence[str] | None = None,
-        save_trigger: str = "all",
+        save_trigger: str | None = None,
         lora: Lora | None = None,
         settings: Mapping[str, Any] | None = None,
         new_lineage: bool = False,
+        keep_unnamed: bool = False,
     ) -> Pair:
         """Makes or changes a pair; the same again is no change.
 
         save_path:    absolute, on storage that trainers, workers and the gateway see.
         workers:      URLs, or `WorkerSpec` for those with a dialect or keys of their own.
         trainers:     URLs, rank 0 first, that speak AReaL's `POST /save`; None: directories are handed over with `path=`.
-        save_trigger: `all` ranks get /save, or `rank0` only.
+        save_trigger: `all` ranks get /save (what None stands for at first), or `rank0` only.
         settings:     the pair's policy: quorum, pause_mode, deadlines_ms and so on.
         new_lineage:  the trainer begins again: its version numbers may be below those committed so far.
+        keep_unnamed: of a pair that is there, each setting that isn't named stays as it is, and so do the save trigger and
+                      each worker's dialect and keys. Without it they go back to their defaults.
         """
-        body = _bodies.pair_body(save_path, workers, trainers, save_trigger, lora, settings, new_lineage)
+        body = _bodies.pair_body(save_path, workers, trainers, save_trigger, lora, settings, new_lineage, keep_unnamed)
         return self._run(_flows.put_pair(name, body))
 
     def remove_pair(self, name: str) -> RemovedPair:
@@ -230,6 +233,12 @@ class Client:
     def release_worker(self, pair: str, worker: str, reason: str | None = None) -> Worker:
         """Whatever held it back is over: it is brought to the committed version, then it serves."""
         return self._run(_flows.change_worker(pair, worker, "release", reason, CHANGE_PATIENCE_S))
+
+    def set_worker_key(
+        self, pair: str, worker: str, *, admin_key: KeyReference | None = None, api_key: KeyReference | None = None
+    ) -> Worker:
+        """The worker is called with these keys from now on. One that isn't given stays as it was."""
+        return self._run(_flows.set_worker_key(pair, worker, _bodies.keys_body(admin_key, api_key)))
 
     def worker_ready(self, pair: str, worker: str) -> Readiness:
         """Whether a worker, by its id or URL, may get traffic now. The worker itself is asked."""
