@@ -165,7 +165,7 @@ TEST_F(TrainerTest, faults_outside_the_collective_end_as_they_say) {
   EXPECT_EQ(save_later(1, "v1").get().ending, Ending::reset);
   set(1, R"({"fault":"garbage"})");
   EXPECT_TRUE(save_later(1, "v1").get().json.is_null());
-  set(1, R"({"fault":"refuse","delay_ms":2000})");
+  set(1, R"({"fault":"refuse","delay_ms":1000})");
   EXPECT_TRUE(comes_true([&] { return call(trainer->port(1), "GET", "/health").ending == Ending::refused; }));
   EXPECT_TRUE(comes_true([&] { return call(trainer->port(1), "GET", "/health").ok(); }));
 }

@@ -163,7 +163,7 @@ TEST_F(Faults, a_kill_in_the_middle_of_generation_and_load_is_survived) {
 
 TEST_F(Faults, refuse_closes_the_port_for_a_while) {
   const int port = start();
-  set(port, R"({"fault":"refuse","delay_ms":2000})");
+  set(port, R"({"fault":"refuse","delay_ms":1000})");
   EXPECT_TRUE(comes_true([&] { return call(port, "GET", "/ready").ending == Ending::refused; }));
   EXPECT_TRUE(comes_true([&] { return call(port, "GET", "/ready").ok(); }));
   EXPECT_EQ(state(port, "lives"), "1");

@@ -93,7 +93,7 @@ TEST_F(SglangOrder, retracted_requests_let_the_flush_succeed_and_are_computed_an
   const int port = start_slow();
   auto running =
       call_later(port, "POST", "/generate",
-                 R"({"text":"weighlock","sampling_params":{"max_new_tokens":600,"ignore_eos":true}})", within(20'000));
+                 R"({"text":"weighlock","sampling_params":{"max_new_tokens":300,"ignore_eos":true}})", within(20'000));
   ASSERT_TRUE(runs(port, "1"));
   ASSERT_TRUE(call(port, "POST", "/pause_generation", R"({"mode":"retract"})").ok());
   EXPECT_TRUE(load(port, "v2", "2").ok());
@@ -109,7 +109,7 @@ TEST_F(SglangOrder, an_update_outside_a_pause_waits_for_running_requests) {
   const int port = start_slow();
   auto running =
       call_later(port, "POST", "/generate",
-                 R"({"text":"w","sampling_params":{"max_new_tokens":600,"ignore_eos":true}})", within(20'000));
+                 R"({"text":"w","sampling_params":{"max_new_tokens":300,"ignore_eos":true}})", within(20'000));
   ASSERT_TRUE(runs(port, "1"));
   EXPECT_TRUE(load(port, "v2", "2").ok());
   EXPECT_EQ(state(port, "running"), "0");
@@ -146,7 +146,7 @@ TEST_F(SglangOrder, a_load_that_waits_for_a_request_is_passed_by_all_that_is_sen
 
 TEST_F(SglangOrder, a_killed_scheduler_is_paused_and_continued_and_all_that_waits_is_reset_later) {
   EngineTimings timings = quick_timings();
-  timings.sglang_killed = Milliseconds{3000};
+  timings.sglang_killed = Milliseconds{2000};
   const int port = start(timings);
   call(port, "POST", "/_tiny/freeze");
   ASSERT_TRUE(call(port, "POST", "/pause_generation", "{}").ok());

@@ -127,7 +127,7 @@ TEST_F(Vllm, abort_ends_running_requests_and_wait_drains_them) {
   pause(port, "?mode=abort&clear_cache=true");
   EXPECT_EQ(aborted.get().text("/choices/0/finish_reason"), "abort");
   resume(port);
-  auto drained = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":600,"ignore_eos":true})",
+  auto drained = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":300,"ignore_eos":true})",
                             within(20'000));
   ASSERT_TRUE(runs(port, "1"));
   auto pausing = call_later(port, "POST", "/pause?mode=wait", "", within(20'000));
@@ -139,7 +139,7 @@ TEST_F(Vllm, abort_ends_running_requests_and_wait_drains_them) {
 
 TEST_F(Vllm, keep_lets_a_request_go_on_after_the_resume) {
   const int port = start_slow();
-  auto kept = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":600,"ignore_eos":true})",
+  auto kept = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":300,"ignore_eos":true})",
                          within(20'000));
   ASSERT_TRUE(runs(port, "1"));
   pause(port, "?mode=keep&clear_cache=false");
@@ -150,7 +150,7 @@ TEST_F(Vllm, keep_lets_a_request_go_on_after_the_resume) {
   resume(port);
   const Answer ended = kept.get();
   EXPECT_EQ(ended.text("/choices/0/finish_reason"), "length");
-  EXPECT_EQ(ended.text("/usage/completion_tokens"), "600");
+  EXPECT_EQ(ended.text("/usage/completion_tokens"), "300");
 }
 
 TEST_F(Vllm, is_paused_doesnt_wait_for_the_drain_of_a_pause_in_mode_wait) {
@@ -167,7 +167,7 @@ TEST_F(Vllm, is_paused_doesnt_wait_for_the_drain_of_a_pause_in_mode_wait) {
 
 TEST_F(Vllm, a_flush_in_mode_keep_is_done_by_the_pause_or_refused_or_makes_requests_start_anew) {
   const int port = start_slow();
-  auto running = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":600,"ignore_eos":true})",
+  auto running = call_later(port, "POST", "/v1/completions", R"({"prompt":"w","max_tokens":300,"ignore_eos":true})",
                             within(20'000));
   ASSERT_TRUE(runs(port, "1"));
   EXPECT_EQ(call(port, "POST", "/reset_prefix_cache").body, R"({"success":false})") << "running";
