@@ -12,8 +12,19 @@
 namespace weighlock {
 namespace {
 
+// Without what may be a password or a token: errors go to the log, and to whoever asked.
+std::string harmless(std::string_view text) {
+  std::string out(text);
+  if (const auto query = out.find('?'); query != std::string::npos) out.replace(query + 1, std::string::npos, "***");
+  const auto at = out.rfind('@');
+  if (at == std::string::npos) return out;
+  const auto scheme_end = out.find("://");
+  const std::size_t begin = scheme_end < at ? scheme_end + 3 : 0;
+  return out.replace(begin, at - begin, "***");
+}
+
 Error bad(std::string_view text, std::string_view why) {
-  return Error{ErrorCode::invalid_argument, fmt::format("URL '{}': {}", printable(text, 200), why)};
+  return Error{ErrorCode::invalid_argument, fmt::format("URL '{}': {}", printable(harmless(text), 200), why)};
 }
 
 std::string lower(std::string_view text) {

@@ -59,5 +59,16 @@ TEST(Url, what_is_no_worker_address_is_refused) {
     EXPECT_EQ(text_of(url).rfind("refused", 0), 0u) << url;
 }
 
+TEST(Url, what_may_be_secret_in_a_refused_one_is_not_repeated) {
+  for (const char* url :
+       {"http://u:SECRET@h:1", "http://SECRET@h", "u:SECRET@h", "http://u:SEC/RET@h:1", "http://h/?t=SECRET",
+        "http://u:SECRET@h/?t=SECRET", "http://u:SEC RET@h", "http://u:a?SECRET@h"}) {
+    const Result<Url> refused = parse_url(url);
+    ASSERT_FALSE(refused) << url;
+    EXPECT_EQ(refused.error().message.find("RET"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("***"), std::string::npos) << refused.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace weighlock

@@ -164,9 +164,8 @@ Gateway::Implementation::Implementation(Loop& l, GatewaySettings s, std::unique_
                       settings.compat_error_status}},
       server(loop, [this](HttpRequest request, Responder responder) {
         if (request.method != "GET" && request.method != "HEAD")
-          responder.on_answer([this, asked = request.method + " " + request.target](const HttpResponse& answer) {
-            refusals.tell(asked, answer, loop.now());
-          });
+          responder.on_answer([this, asked = request.method + " " + request.target.substr(0, request.target.find('?'))](
+                                  const HttpResponse& answer) { refusals.tell(asked, answer, loop.now()); });
         router.handle(std::move(request), std::move(responder));
       }) {
   executor.attach(driver);
