@@ -138,6 +138,10 @@ class TwoGatewaysTest(programs.Programs):
         refused = first.update(9)
         self.assertEqual(refused["status"], "error", refused)
         self.assertIn("another gateway took it", refused["error"])
+        Path(self.path("key")).write_text("a-key\n")
+        key = {"api_key": {"file": self.path("key")}}
+        status, body = call("POST", first.url + "/v1/pairs/actor/workers/" + self.engines[0][7:] + ":set-key", key, KEY)
+        self.assertEqual((status, body["code"]), (409, "superseded"), body)
         for engine in self.engines:
             self.assertEqual(len(self.changing_calls(engine)), before[engine], first.process.text())
         self.assert_all_serve(second, 7)

@@ -7,6 +7,7 @@
 #include "weighlock/core/words.hpp"
 #include "weighlock/gateway/api/answer.hpp"
 #include "weighlock/gateway/api/context.hpp"
+#include "weighlock/protocol/ownership.hpp"
 
 namespace weighlock {
 namespace {
@@ -226,6 +227,9 @@ void post_new_keys(ApiContext& context, const RouteRequest& request, const PairB
     return responder.respond(problem_answer(
         Error{ErrorCode::conflict, fmt::format("pair '{}' is being connected again; ask when that was answered", name)},
         request.path));
+  // A connect would take the pair back from the gateway that has it now.
+  if (is_superseded(*pair))
+    return responder.respond(problem_answer(superseded_error(name, *pair->ownership.superseded_by), request.path));
   ConnectPair event;
   event.spec = pair->spec;
   event.new_lineage = false;
