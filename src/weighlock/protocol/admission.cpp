@@ -129,6 +129,15 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
 }
 
 // The update that this request is a repetition of: the same key, or the same version while it is wanted already.
+// As `wanted_by` says it of a request.
+std::string wanted_before(const Update& update) {
+  if (update.rollback) return fmt::format("the rollback to v{}", update.version.version);
+  RequestUpdate asked;
+  asked.version = update.version.version;
+  asked.path = update.path;
+  return wanted_by(asked);
+}
+
 std::optional<UpdateId> joined(Context& context, const Pair& pair, const RequestUpdate& event,
                                std::optional<Error>& error) {
   if (!event.key.empty()) {
@@ -137,9 +146,8 @@ std::optional<UpdateId> joined(Context& context, const Pair& pair, const Request
       const Update* update = context.find_update(known->second);
       if (update && !is_repetition(*update, event))
         error =
-            error_of(ErrorCode::conflict, fmt::format("pair '{}': idempotency key '{}' was used for {}v{}, not {}",
-                                                      event.pair, event.key, update->rollback ? "the rollback to " : "",
-                                                      update->version.version, wanted_by(event)));
+            error_of(ErrorCode::conflict, fmt::format("pair '{}': idempotency key '{}' was used for {}, not {}",
+                                                      event.pair, event.key, wanted_before(*update), wanted_by(event)));
       return known->second;
     }
   }
@@ -152,10 +160,20 @@ std::optional<UpdateId> joined(Context& context, const Pair& pair, const Request
            (event.rollback ? !event.lineage || update->version.lineage == *event.lineage
                            : update->version.lineage == pair.lineage);
   };
-  if (wants_it(pair.active)) return pair.active;
-  const auto queued = std::find_if(pair.queue.begin(), pair.queue.end(), wants_it);
-  if (queued != pair.queue.end()) return *queued;
-  return std::nullopt;
+  std::optional<UpdateId> found;
+  if (wants_it(pair.active)) {
+    found = pair.active;
+  } else if (const auto queued = std::find_if(pair.queue.begin(), pair.queue.end(), wants_it);
+             queued != pair.queue.end()) {
+    found = *queued;
+  }
+  if (!found || event.rollback) return found;
+  const Update& update = *context.find_update(*found);
+  if (!is_repetition(update, event))
+    error = error_of(ErrorCode::conflict, fmt::format("pair '{}': {} is on its way, not {}; cancel it, or take another "
+                                                      "number",
+                                                      event.pair, wanted_before(update), wanted_by(event)));
+  return found;
 }
 
 VersionRef version_to_make(const Pair& pair, const RequestUpdate& event) {
@@ -344,7 +362,7 @@ void on_request(Context& context, const RequestUpdate& event) {
   Pair& pair = context.state().pairs.at(event.pair);
   std::optional<Error> error;
   if (const auto known = joined(context, pair, event, error)) {
-    if (!event.key.empty() && pair.keys.emplace(event.key, *known).second)
+    if (!error && !event.key.empty() && pair.keys.emplace(event.key, *known).second)
       context.record(RecordKind::key_joined, event.pair, *known, "", {{"key", event.key}});
     return reply(context, event.token, std::move(error), *known);
   }

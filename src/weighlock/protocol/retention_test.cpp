@@ -109,6 +109,33 @@ TEST_F(Keeping, an_operator_who_collects_gets_rid_of_versions_that_were_rolled_b
   EXPECT_EQ(replayed().pairs.at("actor").stored.size(), 1U);
 }
 
+TEST_F(Keeping, the_same_number_or_key_with_another_directory_is_another_request_and_refused) {
+  connect_keeping(2, 1);
+  const auto hand_over = [&](const std::string& path, const std::string& key) {
+    RequestUpdate event;
+    event.token = 7;
+    event.pair = "actor";
+    event.version = 2;
+    event.path = path;
+    event.key = key;
+    event.policy = keeping(1);
+    const std::size_t before = replies.size();
+    post(event);
+    return replies.at(before).error ? replies.at(before).error->message : "";
+  };
+  silence(0, OperationKind::load);
+  EXPECT_EQ(hand_over("/handed/a", "k"), "");
+  EXPECT_EQ(hand_over("/handed/a", "k"), "");
+  EXPECT_EQ(hand_over("/handed/a", ""), "") << "what runs is joined";
+  EXPECT_EQ(hand_over("/handed/b", "k"),
+            "pair 'actor': idempotency key 'k' was used for v2 from '/handed/a', not v2 from '/handed/b'");
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(hand_over("/handed/b", "other"),
+              "pair 'actor': v2 from '/handed/a' is on its way, not v2 from '/handed/b'; cancel it, or take another "
+              "number");
+  EXPECT_EQ(state().pairs.at("actor").keys.size(), 1U);
+}
+
 TEST_F(Keeping, a_handed_directory_is_never_deleted) {
   connect_keeping(2, 1);
   for (std::int64_t version = 1; version <= 4; ++version) {

@@ -68,16 +68,20 @@ Error nothing_before(const Pair& pair) {
                              pair.committed->version, names_of_stored(pair), pair.spec.policy.keep_versions));
 }
 
+std::string named(std::int64_t version, const std::string& path) {
+  return path.empty() ? fmt::format("v{}", version) : fmt::format("v{} from '{}'", version, path);
+}
+
 }  // namespace
 
 bool is_repetition(const Update& update, const RequestUpdate& event) {
-  if (update.rollback != event.rollback) return false;
+  if (update.rollback != event.rollback || (!event.rollback && update.path != event.path)) return false;
   return update.version.version ==
          (event.rollback ? event.rollback_to.value_or(update.version.version) : event.version);
 }
 
 std::string wanted_by(const RequestUpdate& event) {
-  if (!event.rollback) return fmt::format("v{}", event.version);
+  if (!event.rollback) return named(event.version, event.path);
   return event.rollback_to ? fmt::format("a rollback to v{}", *event.rollback_to) : "a rollback";
 }
 
