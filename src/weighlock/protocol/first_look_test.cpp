@@ -17,6 +17,17 @@ class FirstLook : public ReconcileTest {
     event.worker.url = url(i);
     post(event);
   }
+  void remove_worker(int i) {
+    ChangeWorker event;
+    event.pair = "actor";
+    event.change = WorkerChange::remove;
+    event.worker.url = url(i);
+    post(event);
+  }
+  bool has_left(int i) const {
+    const auto it = state().workers.find(url(i));
+    return it == state().workers.end() || it->second.state == WorkerState::abandoned;
+  }
   std::string why(int i) const {
     const std::optional<Cause> cause = cause_of(worker(i));
     return cause ? cause->message : "";
@@ -114,6 +125,44 @@ TEST_F(FirstLook, update_waits_two_seconds_for_a_worker_that_hangs_since_the_one
   EXPECT_EQ(update(third).state, UpdateState::degraded);
   EXPECT_NE(update(third).targets.at(url(2)).cause->message.find("no answer within 2000 ms"), std::string::npos);
   EXPECT_EQ(worker(2).state, WorkerState::quarantined);
+}
+
+TEST_F(FirstLook, update_waits_as_short_for_a_worker_that_never_answered) {
+  connect(3);
+  for (int i = 0; i < 20; ++i) silence(2, K::identify);
+  advance(60s);
+  ASSERT_FALSE(was_read(worker(2)));
+  const UpdateId asked = request(1);
+  EXPECT_FALSE(has_ended(asked));
+  advance(2 * limits::kSilentSurvey);  // before the save, and before the pause
+  ASSERT_TRUE(has_ended(asked));
+  EXPECT_EQ(update(asked).state, UpdateState::degraded);
+  EXPECT_EQ(worker(2).cause->code, CauseCode::unreachable);
+}
+
+TEST_F(FirstLook, worker_that_hangs_and_has_nothing_of_ours_in_it_leaves_within_two_seconds) {
+  serve_v1(3);
+  for (int i = 0; i < 20; ++i) silence(2, K::read_state);
+  request(2);
+  advance(31s);
+  ASSERT_EQ(worker(2).cause->code, CauseCode::unreachable);
+  remove_worker(2);
+  EXPECT_FALSE(has_left(2));
+  advance(limits::kSilentSurvey);
+  EXPECT_TRUE(has_left(2));
+  EXPECT_EQ(update(request(3)).state, UpdateState::succeeded);
+}
+
+TEST_F(FirstLook, worker_that_hangs_with_a_load_of_ours_in_it_has_its_time_to_come_back) {
+  serve_v1(3);
+  silence(2, K::load);
+  for (int i = 0; i < 200; ++i) silence(2, K::barrier);
+  const UpdateId second = request(2);
+  while (!has_ended(second)) advance(10s);
+  ASSERT_FALSE(worker(2).earlier.empty());
+  remove_worker(2);
+  advance(10 * limits::kSilentSurvey);
+  EXPECT_FALSE(has_left(2));
 }
 
 TEST_F(FirstLook, worker_that_was_silent_and_is_back_takes_part_in_the_next_update) {

@@ -2,6 +2,7 @@
 // ones are healed to last good; whoever can't be is quarantined with its cause. Leaving workers get the same, once.
 #include <fmt/format.h>
 
+#include "weighlock/core/limits.hpp"
 #include "weighlock/protocol/awex.hpp"
 #include "weighlock/protocol/lora.hpp"
 #include "weighlock/protocol/mutant.hpp"
@@ -96,6 +97,7 @@ void begin_leave(Context& context, Update& update) {
   json::object body = describe_targets(update);
   body["kind"] = update.takes_over ? "takeover" : "leave";
   context.record(RecordKind::targets, update, "", std::move(body));
+  if (!update.takes_over) context.start_timer(update, "silent_survey", limits::kSilentSurvey);
   for (auto& [url, target] : update.targets) read_worker(context, update, target);
 }
 

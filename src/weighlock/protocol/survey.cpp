@@ -27,7 +27,7 @@ void survey_ended(Context& context, Update& update) {
 // Not one that serves: who is busy is waited for until enough looks were missed to fence it.
 bool is_known_silent(const Worker& worker) {
   constexpr int kMissedLooks = 2;
-  if (worker.state == WorkerState::ready) return false;
+  if (worker.state == WorkerState::ready && was_read(worker)) return false;
   const bool is_out = worker.state == WorkerState::quarantined && worker.cause;
   return worker.watch.failures >= kMissedLooks || (is_out && worker.cause->code == CauseCode::unreachable);
 }
@@ -38,6 +38,10 @@ bool knows_who_is_silent(Context& context, const Update& update) {
     return is_known_silent(context.worker_of(entry.second));
   });
   return silent > 0 && static_cast<std::size_t>(silent) < update.targets.size();
+}
+
+std::string silent_text() {
+  return fmt::format("read: no answer within {} ms, nor to the looks before", limits::kSilentSurvey.count());
 }
 
 void give_up_reading(Context& context, Target& target, std::string why) {
@@ -295,12 +299,30 @@ void on_survey_timer(Context& context, Update& update) {
   survey_ended(context, update);
 }
 
+namespace {
+
+// Who leaves, hangs, and has nothing of ours in it isn't waited for: that is why it leaves. Whoever is held paused, or
+// may still be in a call of ours, has the time of the whole leave to come back.
+void on_silent_leave_timer(Context& context, Update& update) {
+  std::vector<std::string> silent;
+  for (auto& [url, target] : update.targets) {
+    const Worker& worker = context.worker_of(target);
+    const bool is_free = worker.earlier.empty() && !worker.paused_by_us;
+    if (target.step != Step::surveying || !is_free || !is_known_silent(worker)) continue;
+    give_up_reading(context, target, silent_text());
+    silent.push_back(url);
+  }
+  for (const std::string& url : silent)
+    on_leave_surveyed(context, update, update.targets.at(url));  // the last may end it
+}
+
+}  // namespace
+
 void on_silent_survey_timer(Context& context, Update& update) {
+  if (update.kind == UpdateKind::leave) return on_silent_leave_timer(context, update);
   for (auto& [url, target] : update.targets) {
     if (target.step == Step::surveying && is_known_silent(context.worker_of(target)))
-      give_up_reading(
-          context, target,
-          fmt::format("read: no answer within {} ms, nor to the looks before", limits::kSilentSurvey.count()));
+      give_up_reading(context, target, silent_text());
   }
   survey_ended(context, update);
 }
