@@ -10,17 +10,10 @@ Outcome refused_connection() {
 
 class FirstLook : public ReconcileTest {
  protected:
-  void add_worker(int i) {
+  void change(int i, WorkerChange what) {
     ChangeWorker event;
     event.pair = "actor";
-    event.change = WorkerChange::add;
-    event.worker.url = url(i);
-    post(event);
-  }
-  void remove_worker(int i) {
-    ChangeWorker event;
-    event.pair = "actor";
-    event.change = WorkerChange::remove;
+    event.change = what;
     event.worker.url = url(i);
     post(event);
   }
@@ -88,7 +81,7 @@ TEST_F(FirstLook, the_first_update_of_a_pair_does_not_wait_for_looks) {
 TEST_F(FirstLook, worker_that_is_added_and_not_there_says_what_became_of_its_looks) {
   serve_v1(2);
   script(2, K::identify, refused_connection(), 5);
-  add_worker(2);
+  change(2, WorkerChange::add);
   ASSERT_EQ(worker(2).state, WorkerState::joining);
   EXPECT_EQ(why(2), "joined after the last update");
   while (count(2, K::identify) < 5) advance(1s);
@@ -146,7 +139,7 @@ TEST_F(FirstLook, worker_that_hangs_and_has_nothing_of_ours_in_it_leaves_within_
   request(2);
   advance(31s);
   ASSERT_EQ(worker(2).cause->code, CauseCode::unreachable);
-  remove_worker(2);
+  change(2, WorkerChange::remove);
   EXPECT_FALSE(has_left(2));
   advance(limits::kSilentSurvey);
   EXPECT_TRUE(has_left(2));
@@ -160,7 +153,7 @@ TEST_F(FirstLook, worker_that_hangs_with_a_load_of_ours_in_it_has_its_time_to_co
   const UpdateId second = request(2);
   while (!has_ended(second)) advance(10s);
   ASSERT_FALSE(worker(2).earlier.empty());
-  remove_worker(2);
+  change(2, WorkerChange::remove);
   advance(10 * limits::kSilentSurvey);
   EXPECT_FALSE(has_left(2));
 }
