@@ -77,6 +77,7 @@ class Run {
     put(patient_deadlines());
     if (row_.stale_health) fleet_.lab().on_peers([&] { fleet_.sglang(0).stale_health = true; });
     if (!row_.first_update) {
+      await_first_looks();
       good_update(1);
       peer_begins_script();
       good_update(2);
@@ -122,6 +123,20 @@ class Run {
 
   void problem(std::string text) { report_.problems.push_back(std::move(text)); }
 
+  // A look that an update cut short comes again a second later, among the calls of the script.
+  void await_first_looks() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    for (std::size_t i = 0; i < fleet_.engines();) {
+      if (fleet_.state(i) == "ready") {
+        ++i;
+        continue;
+      }
+      if (std::chrono::steady_clock::now() > until)
+        return problem("it was never read: " + json::serialize(fleet_.worker(i)));
+      std::this_thread::sleep_for(Milliseconds(2));
+    }
+  }
+
   void good_update(std::int64_t version) {
     const json::value ended = fleet_.update(version);
     if (text_at(ended, "state") != "succeeded") problem("an update without faults is " + json::serialize(ended));
@@ -139,17 +154,25 @@ class Run {
       const auto& seen = peer().seen;
       const auto it = std::find_if(seen.begin(), seen.end(), [&](const Seen& s) { return s.route == row_.route; });
       if (it != seen.end()) place = static_cast<std::size_t>(it - seen.begin());
+      script_ = routes(seen);
       peer().begin_script();
     });
     if (!place) problem("an update doesn't call " + std::string(row_.route));
     return place;
   }
 
+  static std::string routes(const std::vector<Seen>& seen) {
+    std::string out;
+    for (const Seen& one : seen) out += (out.empty() ? "" : " ") + one.route;
+    return out;
+  }
+
   void update_with_fault() {
     const auto began = std::chrono::steady_clock::now();
     const test::Reply reply = fleet_.compat_update(3);
+    fleet_.lab().on_peers([&] { called_ = routes(peer().seen); });
     report_.took = std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - began);
-    report_.answer = reply.body;
+    report_.answer = reply.body + "\nthe peer's calls: " + called_ + "\nin an update without faults: " + script_;
     judge_time();
     judge_answer(reply);
     for (std::string& one : fleet_.problems()) problem("after the fault: " + std::move(one));
@@ -198,12 +221,16 @@ class Run {
     json::value ended = fleet_.update(4);
     // A save whose connection was reset is out only when its trainer says so, which a crowded machine delays.
     const auto began = std::chrono::steady_clock::now();
-    while (is_busy(ended) && std::chrono::steady_clock::now() - began < kTrainerAnswers) {
+    while (is_busy(ended) && std::chrono::steady_clock::now() - began < kPatience) {
       std::this_thread::sleep_for(Milliseconds(20));
       ended = fleet_.update(4);
     }
     if (text_at(ended, "state") != "succeeded")
       problem("the next update, without faults, is " + json::serialize(ended));
+    // One that a join had in hand as the update began is left out of it, and brought along by a join.
+    const auto left = std::chrono::steady_clock::now();
+    while (is_left_to_a_join() && std::chrono::steady_clock::now() - left < kPatience)
+      std::this_thread::sleep_for(Milliseconds(20));
     for (std::string& one : fleet_.problems()) problem("after the next update: " + std::move(one));
     for (std::size_t i = 0; i < fleet_.engines(); ++i) {
       if (fleet_.state(i) != "ready")
@@ -211,7 +238,12 @@ class Run {
     }
   }
 
-  static constexpr Milliseconds kTrainerAnswers{10'000};
+  static constexpr Milliseconds kPatience{10'000};
+  bool is_left_to_a_join() {
+    const std::string views = json::serialize(fleet_.workers());
+    return views.find("when an update began") != std::string::npos ||
+           views.find("\"state\":\"loading\"") != std::string::npos;
+  }
   static bool is_busy(const json::value& ended) {
     const json::value* error = find(ended, "error");
     return error && error->is_object() && text_at(*error, "code") == "trainer_busy";
@@ -221,6 +253,7 @@ class Run {
   const Row& row_;
   Fleet fleet_;
   Report report_;
+  std::string script_, called_;  // routes of the peer's calls in an update without faults, and in the one with
 };
 
 }  // namespace
