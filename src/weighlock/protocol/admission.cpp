@@ -128,7 +128,6 @@ std::optional<Error> refuse_request(Context& context, const RequestUpdate& event
   return std::nullopt;
 }
 
-// The update that this request is a repetition of: the same key, or the same version while it is wanted already.
 // As `wanted_by` says it of a request.
 std::string wanted_before(const Update& update) {
   if (update.rollback) return fmt::format("the rollback to v{}", update.version.version);
@@ -138,6 +137,8 @@ std::string wanted_before(const Update& update) {
   return wanted_by(asked);
 }
 
+// The update that this request is a repetition of: the same key, or the same version while it is wanted already.
+// `error`: it isn't one after all, since it names another version or directory.
 std::optional<UpdateId> joined(Context& context, const Pair& pair, const RequestUpdate& event,
                                std::optional<Error>& error) {
   if (!event.key.empty()) {
