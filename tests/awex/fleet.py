@@ -9,6 +9,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "real"))
+import ports  # noqa: E402
 import wire  # noqa: E402
 
 
@@ -20,11 +21,18 @@ class Worker:
     options: dict[str, Any]
     log: str
     pid: int = 0
-    port: int = 0
+    held: ports.HeldPort = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = ports.HeldPort(self.host)
 
     @property
     def host(self) -> str:
         return self.options.get("host", "127.0.0.1")
+
+    @property
+    def port(self) -> int:
+        return self.held.number
 
     @property
     def url(self) -> str:
@@ -123,7 +131,7 @@ class Fleet:
         made = self._answer()
         if "error" in made:
             raise RuntimeError(f"{worker.name}: {made['error']}")
-        worker.pid, worker.port = made["pid"], made["port"]
+        worker.pid = made["pid"]
         return worker
 
     def clear(self) -> None:

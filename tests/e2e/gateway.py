@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "real"))
+import ports  # noqa: E402
 import wire  # noqa: E402
 
 KEY = "end-to-end-admin-key"
@@ -18,7 +19,8 @@ class Gateway:
         self.folder = folder
         self.pair = pair
         self.host = host
-        self.port = wire.free_port(host)
+        self.held = ports.HeldPort(host)
+        self.port = self.held.number
         self.url = f"http://{wire.in_url(host)}:{self.port}"
         self.log = os.path.join(folder, "gateway.log")
         self.process = None

@@ -18,6 +18,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import ports  # noqa: E402
 import wire  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -87,7 +88,8 @@ class Engine:
         self.model = model
         self.python = python or os.path.join(environment_folder(), "bin", "python")
         self.options = list(options)
-        self.port = wire.free_port()
+        self.held = ports.HeldPort()
+        self.port = self.held.number
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_dir = log_dir
         self.starts = 0
@@ -103,7 +105,7 @@ class Engine:
         raise NotImplementedError
 
     def is_ready(self):
-        """Healthy, and ours: the port was drawn long before the engine listens, and another process may have got it."""
+        """Healthy, and ours: its port is held, but not from a process that insists on this one."""
         return self.call("GET", "/health", timeout=5).status == 200 and self.model in self.call("GET", self.model_at).text
 
     # What both share.
@@ -288,6 +290,8 @@ class Vllm(Engine):
             # Else the first request with logprobs compiles for half a minute.
             "TORCHDYNAMO_DISABLE": "1",
             "VLLM_NO_USAGE_STATS": "1",
+            # From here on it looks for a port of its ranks; else it takes one that anybody may have before it is bound.
+            "VLLM_PORT": str(self.port + 1),
         }
 
 

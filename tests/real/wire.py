@@ -112,9 +112,3 @@ def in_url(host):
 
 def family_of(host):
     return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def free_port(host="127.0.0.1"):
-    with socket.socket(family_of(host)) as s:
-        s.bind((host, 0))
-        return s.getsockname()[1]
