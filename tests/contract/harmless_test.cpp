@@ -144,6 +144,11 @@ TEST_F(Harmless, request_running_when_the_engine_is_paused_in_mode_keep_survives
   EXPECT_TRUE(switched.ok()) << told(switched);
   const Outcome flushed = flush(PauseMode::keep);
   measured("flush while paused in mode keep with a running request", told(flushed));
+  EXPECT_EQ(flushed.kind, is(DialectKind::sglang) ? OutcomeKind::untouched : OutcomeKind::ok) << told(flushed);
+  // A heal meanwhile: the same behind a label, and the request goes on all the same.
+  ASSERT_TRUE(set_label("loading:1").ok());
+  const Outcome healed = switch_to(second(), PauseMode::keep);
+  EXPECT_TRUE(healed.ok()) << told(healed);
   ASSERT_TRUE(resume().ok());
   const Generation generation = read_generation(running->wait());
   EXPECT_EQ(generation.status, 200) << generation;

@@ -220,5 +220,25 @@ TEST_F(CaseTest, a_request_that_is_open_during_an_update_in_mode_keep_is_not_fai
   expect_well(*one);
 }
 
+TEST_F(CaseTest, a_request_that_is_held_in_mode_keep_outlives_the_heal_of_its_engine) {
+  const auto one = fleet(DialectKind::sglang, 1, {{"pause_mode", "keep"}});
+  test::Connection client(std::stoi(one->engine(0).url().substr(one->engine(0).url().rfind(':') + 1)));
+  client.send_request("POST", "/generate", {}, R"({"held":true})");
+  lab.on_peers([&] {
+    one->sglang(0).load_answer = HttpResponse{400, {}, R"({"success":false,"message":"half of it"})"};
+  });
+  const json::value ended = one->update(1);
+  EXPECT_EQ(state_of(ended), "rolled_back") << json::serialize(ended);
+  expect_in(told(ended), "half of it");
+  lab.on_peers([&] {
+    EXPECT_EQ(one->engine(0).count("/abort_request"), 0);
+    for (const Seen* load : one->engine(0).all(kSglangLoad)) EXPECT_EQ(find_bool(load->body, "flush_cache"), false);
+  });
+  const test::Reply reply = client.read_reply();
+  EXPECT_EQ(reply.status, 200);
+  expect_in(reply.body, "length");
+  expect_well(*one);  // back on the start model, and running
+}
+
 }  // namespace
 }  // namespace weighlock::fault

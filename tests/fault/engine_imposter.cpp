@@ -78,7 +78,8 @@ Imposter::Action SglangImposter::act(const Seen& request) {
   if (route == "/pause_generation") return at_once([this, request] { return change_pause(request, true); });
   if (route == "/continue_generation") return at_once([this, request] { return change_pause(request, false); });
   if (route == "/flush_cache") {
-    return {[] {
+    return {[this] {
+      if (!held_.empty()) return text(400, "Flush cache failed.\n");
       return text(200,
                   "Cache flushed.\nPlease check backend logs for more details. "
                   "(When there are running or waiting requests, the operation will not be performed.)\n");
@@ -152,6 +153,13 @@ HttpResponse SglangImposter::load(const Seen& request) {
                  {{"success", false},
                   {"message", "Failed to get weights iterator: Cannot find any model weights with `" + path + "`."},
                   {"num_paused_requests", 0}});
+  }
+  if (!held_.empty() && find_bool(request.body, "flush_cache").value_or(true)) {
+    return reply(400, {{"success", false},
+                       {"message",
+                        "Weights were updated, but the cache was not flushed because requests are still running or "
+                        "queued. Retract or finish them, then call /flush_cache."},
+                       {"num_paused_requests", held_.size()}});
   }
   if (const auto version = find_string(request.body, "weight_version"); version && !ignores_labels) label = *version;
   if (load_answer) return *std::exchange(load_answer, std::nullopt);

@@ -38,6 +38,7 @@ void Engine::boot() {
   queue_.clear();
   busy_ = in_transfer_ = keeps_requests_ = false;
   frozen_until_ = busy_until_ = Instant{};
+  held_for_ = Milliseconds(0);
 }
 
 bool Engine::has_no_route(const Request& request) const {
@@ -269,7 +270,12 @@ Outcome Engine::perform(const Operation& operation) {
 Outcome Engine::pause(const Operation& operation) {
   truth_.paused = true;
   keeps_requests_ = operation.pause_mode == PauseMode::keep;
-  if (!keeps_requests_) busy_until_ = Instant{};
+  if (!keeps_requests_) {
+    busy_until_ = Instant{};
+    held_for_ = Milliseconds(0);
+  } else if (scheduler_.now() < busy_until_) {
+    held_for_ = std::chrono::duration_cast<Milliseconds>(busy_until_ - scheduler_.now());
+  }
   if (kind_ == DialectKind::vllm && operation.pause_mode == PauseMode::abort) truth_.cached = -1;
   return ok();
 }
@@ -278,8 +284,12 @@ Outcome Engine::resume(const Operation& operation) {
   truth_.paused = false;
   truth_.foreign_paused = false;
   run_or_die();
-  if (keeps_requests_ && faults_.on() && random_.chance(300))  // what was kept runs on for a while
+  const Milliseconds held = std::exchange(held_for_, Milliseconds(0));
+  if (held > Milliseconds(0)) {
+    busy_until_ = scheduler_.now() + held;
+  } else if (keeps_requests_ && faults_.on() && random_.chance(300)) {  // what was kept runs on for a while
     busy_until_ = scheduler_.now() + Milliseconds{random_.between(100, 90'000)};
+  }
   Outcome outcome = ok();
   if (!operation.brief) return outcome;
   outcome.reading = reading();
@@ -345,13 +355,14 @@ Outcome Engine::load(const Operation& operation) {
   Outcome wrong = load_goes_wrong(operation, handled);
   if (handled) return wrong;
   truth_.poisoned = false;
-  if (traits().load_flushes && operation.pause_mode != PauseMode::keep) {
+  set_weights(directory->content, false);
+  const bool flushes = traits().load_flushes && operation.pause_mode != PauseMode::keep;
+  if ((flushes && is_busy()) || faults_.strikes(Fault::new_but_failed))
+    return failed(OutcomeKind::touched, "updated, but the cache was not flushed");
+  if (flushes) {
     truth_.cached = -1;
     truth_.stale = truth_.lied_of_caches = false;
   }
-  set_weights(directory->content, false);
-  if (faults_.strikes(Fault::new_but_failed))
-    return failed(OutcomeKind::touched, "updated, but the cache was not flushed");
   if (traits().load_sets_label && !operation.label.empty()) set_label(operation.label);
   return ok();
 }
@@ -363,9 +374,12 @@ Outcome Engine::load_empty() {
   return ok();
 }
 
+bool Engine::is_busy() const {
+  return (truth_.paused && held_for_ > Milliseconds(0)) || scheduler_.now() < busy_until_;
+}
+
 Outcome Engine::flush() {
-  const bool is_busy = scheduler_.now() < busy_until_;
-  if (is_busy || faults_.strikes(Fault::flush_busy)) return failed(OutcomeKind::untouched, "requests are running");
+  if (is_busy() || faults_.strikes(Fault::flush_busy)) return failed(OutcomeKind::untouched, "requests are running");
   truth_.cached = truth_.paused ? -1 : truth_.content;
   truth_.stale = truth_.lied_of_caches = false;
   return ok();

@@ -139,6 +139,8 @@ class Engine {
   Outcome load_goes_wrong(const Operation& operation, bool& handled);
   Outcome load_empty();
   Outcome verify(const Operation& operation);
+  // What it runs, or holds over a pause in mode keep, holds its caches.
+  bool is_busy() const;
   Outcome flush();
   Outcome probe();
   Outcome pause(const Operation& operation);
@@ -169,6 +171,7 @@ class Engine {
   Instant frozen_until_;
   bool keeps_requests_ = false;  // the last pause was in mode keep: what ran goes on when it is continued
   Instant busy_until_;           // so long some of it runs
+  Milliseconds held_for_{0};     // what it keeps while it is paused runs so long afterwards
   Instant forgotten_until_{-1};  // who sent what arrived until then, nobody knows any more
 };
 

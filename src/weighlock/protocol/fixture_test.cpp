@@ -142,6 +142,7 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
       break;
     case OperationKind::pause:
       e.paused = true;
+      if (call.operation.pause_mode != PauseMode::keep) e.holds_requests = false;
       break;
     case OperationKind::resume:
       e.paused = false;
@@ -152,7 +153,12 @@ Outcome Fixture::good(const std::string& at, const Call& call) {
     case OperationKind::load:
       if (!call.operation.memory.empty()) break;
       e.loaded = call.operation.directory;
+      if (e.holds_requests && e.dialect == DialectKind::sglang && call.operation.pause_mode != PauseMode::keep)
+        return failed(OutcomeKind::touched, "answered 400 \"Weights were updated, but the cache was not flushed\"");
       if (e.dialect == DialectKind::sglang && !call.operation.transfer) e.label = call.operation.label;
+      break;
+    case OperationKind::flush:
+      if (e.holds_requests) return failed(OutcomeKind::untouched, "answered 400 \"Flush cache failed.\"");
       break;
     case OperationKind::verify:
       if (e.loaded != call.operation.directory || e.label != call.operation.label)

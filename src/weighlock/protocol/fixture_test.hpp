@@ -29,6 +29,7 @@ struct FakeWorker {
   std::string label = "default";
   std::string loaded = "/models/start";
   bool paused = false;
+  bool holds_requests = false;                  // a pause in mode keep leaves them; any other ends them
   std::map<std::string, std::string> adapters;  // name -> directory
   std::size_t adapter_places = 0;               // so many stay loaded: the lowest names go; 0: all
   std::optional<std::int64_t> rank_max;

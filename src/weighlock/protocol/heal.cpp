@@ -41,6 +41,17 @@ void send_label(Context& context, Update& update, Target& target, Step step, std
   context.call(update, target, step, std::move(operation));
 }
 
+// What ran on torn weights is worth nothing, so a heal flushes everything. But in mode keep an engine may hold requests
+// since before anything was torn, and refuses while it does to flush, within a load too. There the flush is a step of
+// its own, that may be owed.
+PauseMode heal_mode(const Update& update) {
+  return update.policy.pause_mode == PauseMode::keep ? PauseMode::keep : PauseMode::abort;
+}
+
+bool flushes_by_itself(Context& context, const Update& update, const Target& target) {
+  return !context.traits_of(context.worker_of(target)).load_flushes || heal_mode(update) == PauseMode::keep;
+}
+
 void send_load_now(Context& context, Update& update, Target& target, Step step) {
   Operation operation;
   operation.kind = step == Step::heal_emptying ? OperationKind::load_empty : OperationKind::load;
@@ -48,7 +59,7 @@ void send_load_now(Context& context, Update& update, Target& target, Step step) 
     operation.directory = target.goal->directory;
     operation.label = goal_label(context, update, target);
   }
-  operation.pause_mode = PauseMode::abort;  // a heal flushes everything: what ran on torn weights is worth nothing
+  operation.pause_mode = heal_mode(update);
   target.load_sent = true;
   context.call(update, target, step, std::move(operation));
 }
@@ -71,6 +82,7 @@ void send_load(Context& context, Update& update, Target& target, Step step) {
 void send_flush(Context& context, Update& update, Target& target) {
   Operation operation;
   operation.kind = OperationKind::flush;
+  operation.pause_mode = heal_mode(update);
   context.call(update, target, Step::heal_flushing, std::move(operation));
 }
 
@@ -104,7 +116,7 @@ void after_load(Context& context, Update& update, Target& target) {
   target.tries = 0;
   if (!context.traits_of(worker).load_sets_label)
     return send_label(context, update, target, Step::heal_labelling_version, goal_label(context, update, target));
-  if (!context.traits_of(worker).load_flushes) return send_flush(context, update, target);
+  if (flushes_by_itself(context, update, target)) return send_flush(context, update, target);
   send_verify(context, update, target);
 }
 
@@ -270,14 +282,14 @@ void on_heal_call(Context& context, Update& update, Target& target, OperationKin
     case Step::heal_labelling_version:
       if (!outcome.ok()) {
         fail_heal(context, update, target, CauseCode::label_failed, "label", outcome);
-      } else if (context.traits_of(context.worker_of(target)).load_flushes) {
-        send_verify(context, update, target);
-      } else {
+      } else if (flushes_by_itself(context, update, target)) {
         send_flush(context, update, target);
+      } else {
+        send_verify(context, update, target);
       }
       break;
     case Step::heal_flushing:
-      if (outcome.ok()) {
+      if (outcome.ok() || (outcome.kind == OutcomeKind::untouched && heal_mode(update) == PauseMode::keep)) {
         target.tries = 0;
         send_verify(context, update, target);
       } else if (outcome.kind == OutcomeKind::untouched && ++target.tries < kTries) {

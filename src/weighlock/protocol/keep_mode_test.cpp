@@ -174,15 +174,70 @@ TEST_F(KeepModeTest, a_load_that_did_nothing_owes_nothing) {
   EXPECT_FALSE(owes(0));
 }
 
-TEST_F(KeepModeTest, what_a_heal_loads_is_flushed_with_it) {
-  connect(1);
-  request(1);
-  script(0, K::load, failed(OutcomeKind::touched, "half of it"), 1);
-  const UpdateId second = request(2, keeping());
-  EXPECT_EQ(update(second).state, UpdateState::rolled_back);
+class KeepHealTest : public KeepModeTest {
+ protected:
+  KeepHealTest() {
+    connect(1);
+    request(1);
+    script(0, K::load, failed(OutcomeKind::touched, "half of it"), 1);
+  }
+};
+
+TEST_F(KeepHealTest, what_a_heal_loads_is_flushed_before_it_serves) {
+  const UpdateId id = request(2, keeping());
+  EXPECT_EQ(update(id).state, UpdateState::rolled_back);
   EXPECT_EQ(worker(0).state, WorkerState::ready);
   EXPECT_FALSE(owes(0));
-  EXPECT_EQ(count(0, K::flush), 0);
+  EXPECT_EQ(count(0, K::flush), 1);
+}
+
+TEST_F(KeepHealTest, an_engine_that_holds_requests_is_healed_and_owes_the_flush) {
+  engine(0).holds_requests = true;
+  const UpdateId id = request(2, keeping());
+  EXPECT_EQ(update(id).state, UpdateState::rolled_back);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  EXPECT_EQ(worker(0).version->version, 1);
+  EXPECT_TRUE(engine(0).holds_requests) << "they outlive the heal";
+  EXPECT_EQ(count(0, K::load), 3) << "not one load more";
+  EXPECT_EQ(count(0, K::flush), 2) << "once while it is paused, once behind the resume";
+  ASSERT_TRUE(owes(0));
+  EXPECT_EQ(worker(0).owes_flush->since, now());
+  EXPECT_TRUE(replayed().workers.at(url(0)).owes_flush);
+  engine(0).holds_requests = false;
+  advance(2s);
+  EXPECT_FALSE(owes(0));
+}
+
+TEST_F(KeepHealTest, a_heals_flush_without_an_answer_is_a_failure) {
+  script(0, K::flush, failed(OutcomeKind::unknown, "connection reset", ErrorCode::connection_lost), 1);
+  const UpdateId id = request(2, keeping());
+  EXPECT_EQ(update(id).state, UpdateState::failed);
+  EXPECT_EQ(worker(0).state, WorkerState::quarantined);
+  EXPECT_EQ(count(0, K::resume), 1) << "the first update's";
+}
+
+TEST_F(KeepHealTest, a_gateway_that_dies_behind_a_heals_load_still_owes_the_flush) {
+  engine(0).holds_requests = true;
+  die_at_record(RecordKind::intent, "flush", true);
+  request(2, keeping());
+  ASSERT_TRUE(dead());
+  start_again();
+  advance(1s);
+  EXPECT_EQ(worker(0).state, WorkerState::ready);
+  EXPECT_TRUE(owes(0));
+  engine(0).holds_requests = false;
+  advance(10s);
+  EXPECT_FALSE(owes(0));
+}
+
+TEST_F(KeepHealTest, one_by_whose_caller_it_is_held_owes_nobody) {
+  engine(0).holds_requests = engine(0).paused = true;
+  Policy policy = keeping();
+  policy.pause = PauseOwner::caller;
+  const UpdateId id = request(2, policy);
+  EXPECT_EQ(update(id).state, UpdateState::rolled_back);
+  EXPECT_EQ(worker(0).version->version, 1);
+  EXPECT_FALSE(owes(0));
 }
 
 TEST_F(KeepModeTest, an_update_that_begins_while_the_flush_is_on_its_way_forgets_it_and_waits_for_nothing) {
