@@ -52,7 +52,7 @@ types:
 	$(PART) "types of the Python package" bash -c 'if command -v mypy >/dev/null; then cd python && mypy; else echo "no mypy here: skipped"; fi'
 
 unit:
-	$(PART) "unit tests" ctest --test-dir build/release -L unit -j $$(($(JOBS) + 1)) --output-on-failure --no-tests=error
+	$(PART) "unit tests" ctest --test-dir build/release -L unit -j $$(($(JOBS) * 2)) --output-on-failure --no-tests=error
 
 blackbox:
 	$(PART) "the programs, over real HTTP" ctest --test-dir build/release -L blackbox -j $(JOBS) --output-on-failure --no-tests=error
