@@ -148,10 +148,14 @@ std::string workers_text(const std::vector<client::Worker>& workers) {
   for (const client::Worker& worker : workers) {
     std::string cause = worker.cause ? fmt::format("{}: {}", worker.cause->code, one_line(worker.cause->message)) : "";
     if (cause.empty() && worker.state == "unknown") cause = "it is being read: the gateway was started again";
+    if (cause.empty() && worker.paused_by_other) cause = "it is paused, and not by this gateway";
     const std::string since = worker.cause && !worker.cause->since.empty() ? worker.cause->since : "-";
     rows.push_back({worker.url, worker.dialect, worker.state, version_text(worker.version), since, cause});
     const std::string what = worker.cause ? remedy(*worker.cause, worker.state) : "";
     if (!what.empty()) remedies += fmt::format("{}: {}\n", worker.url, what);
+    if (worker.paused_by_other)
+      remedies += fmt::format("{}: whoever paused it continues it: POST {}\n", worker.url,
+                              worker.dialect == "vllm" ? "/resume" : "/continue_generation");
     if (!worker.flush_owed_since.empty())
       remedies +=
           fmt::format("{}: holds cached prefixes of former versions since {}; it is flushed when it is idle for once\n",

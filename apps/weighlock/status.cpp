@@ -15,6 +15,8 @@ std::string pair_text(const client::Pair& pair, const std::vector<client::Worker
       fmt::format("pair {}: mode {}, {}, committed {}, lineage {}, {} of {} workers ready", pair.name, pair.mode,
                   pair.state, version_text(pair.committed), pair.lineage, pair.workers_ready, pair.workers_total);
   if (pair.workers_quarantined > 0) text += fmt::format(", {} quarantined", pair.workers_quarantined);
+  if (pair.workers_paused_by_other > 0)
+    text += fmt::format(", {} paused by somebody else", pair.workers_paused_by_other);
   if (!pair.rollback.empty()) text += fmt::format(", rollback {}", pair.rollback);
   text += "\n";
   if (!pair.last_update.empty()) text += fmt::format("last update: {}\n", one_line(pair.last_update));

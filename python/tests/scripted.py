@@ -122,7 +122,7 @@ UPDATE = {
                  "duration_ms": 4, "cause": None}]}  # fmt: skip
 PAIR = {
     "name": "p", "mode": "disk", "lineage": 1, "committed": 3, "state": "idle", "rollback": "available",
-    "workers": {"total": 1, "ready": 1, "quarantined": 0}, "settings": {"quorum": "half"}}  # fmt: skip
+    "workers": {"total": 1, "ready": 1, "quarantined": 0, "paused_by_other": 0}, "settings": {"quorum": "half"}}  # fmt: skip
 WORKER = {"id": "h:1", "url": "http://h:1", "dialect": "sglang", "state": "ready", "version": 3, "incarnation": "a",
           "cause": None}
 

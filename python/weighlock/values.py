@@ -141,11 +141,12 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCounts:
-    """How many workers a pair has."""
+    """How many workers a pair has. Who should serve and was paused by somebody else isn't among the ready ones."""
 
     total: int
     ready: int
     quarantined: int
+    paused_by_other: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +387,9 @@ def read_pair(value: object) -> Pair:
         committed=m.whole_or_none("committed"),
         state=m.text("state"),
         rollback=m.text("rollback"),
-        workers=WorkerCounts(counts.whole("total"), counts.whole("ready"), counts.whole("quarantined")),
+        workers=WorkerCounts(
+            counts.whole("total"), counts.whole("ready"), counts.whole("quarantined"), counts.whole_or_none("paused_by_other") or 0
+        ),
         settings=m.members("settings").raw,
         lora=_read_lora(m),
         not_promised=[str(one) for one in m.list("not_promised")] if "not_promised" in m.raw else [],

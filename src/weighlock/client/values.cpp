@@ -81,6 +81,7 @@ Result<Worker> read_worker(const json::value& value) {
   worker.state = text_or_empty(value, "state");
   worker.version = find_int(value, "version");
   worker.cause = read_cause(find(value, "cause"));
+  worker.paused_by_other = worker.state == "ready" && find_string(value, "paused_by") == "other";
   if (const json::value* owed = find(value, "flush_owed")) worker.flush_owed_since = text_or_empty(*owed, "since");
   if (worker.url.empty()) return missing("a worker", "url");
   if (worker.state.empty()) return missing("a worker", "state");
@@ -183,6 +184,7 @@ Result<Pair> read_pair(const json::value& value) {
     pair.workers_total = find_int(*workers, "total").value_or(0);
     pair.workers_ready = find_int(*workers, "ready").value_or(0);
     pair.workers_quarantined = find_int(*workers, "quarantined").value_or(0);
+    pair.workers_paused_by_other = find_int(*workers, "paused_by_other").value_or(0);
   }
   pair.raw = value;
   return pair;

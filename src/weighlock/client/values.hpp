@@ -27,6 +27,7 @@ struct Worker {
   std::string state;
   std::optional<std::int64_t> version;
   std::optional<Cause> cause;
+  bool paused_by_other = false;  // it should serve, and somebody else paused it
   std::string flush_owed_since;  // mode keep: its cache holds prefixes of former versions since then; "" = it doesn't
 };
 
@@ -76,6 +77,7 @@ struct Pair {
   std::int64_t workers_total = 0;
   std::int64_t workers_ready = 0;
   std::int64_t workers_quarantined = 0;
+  std::int64_t workers_paused_by_other = 0;
   json::value raw;
 };
 

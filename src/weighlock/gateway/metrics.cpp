@@ -64,6 +64,14 @@ std::string Metrics::text(const protocol::State& state, std::int64_t journal_rec
   head(out, "weighlock_flush_owed_workers", "gauge", "Workers that serve with prefixes of former weights (mode keep).");
   for (const auto& [pair, count] : owing)
     out += fmt::format("weighlock_flush_owed_workers{{pair={}}} {}\n", quoted(pair), count);
+  std::map<std::string, int> held;
+  for (const auto& [url, worker] : state.workers) {
+    const auto pair = state.pairs.find(worker.pair);
+    if (pair != state.pairs.end()) held[worker.pair] += is_held_by_other(pair->second, worker) ? 1 : 0;
+  }
+  head(out, "weighlock_paused_by_other_workers", "gauge", "Workers that should serve and that somebody else paused.");
+  for (const auto& [pair, count] : held)
+    out += fmt::format("weighlock_paused_by_other_workers{{pair={}}} {}\n", quoted(pair), count);
   std::map<std::pair<std::string, std::string>, int> adapters;
   for (const auto& [name, pair] : state.pairs) {
     for (const auto& [url, known] : pair.adapters) ++adapters[{name, known.cause ? "lacking" : "serving"}];

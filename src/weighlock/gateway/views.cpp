@@ -275,12 +275,22 @@ json::value transfer_view(const Pair& pair) {
 
 }  // namespace
 
+bool is_held_by_other(const Pair& pair, const Worker& worker) {
+  return worker.state == WorkerState::ready && worker.paused_by_other &&
+         pair.spec.policy.pause != protocol::PauseOwner::caller;
+}
+
 json::object pair_view(const ViewContext& context, const Pair& pair) {
   std::int64_t ready = 0;
   std::int64_t quarantined = 0;
+  std::int64_t held = 0;
   for (const WorkerSpec& spec : pair.spec.workers) {
     const auto it = context.state.workers.find(spec.url);
     if (it == context.state.workers.end()) continue;
+    if (is_held_by_other(pair, it->second)) {
+      ++held;
+      continue;
+    }
     // An adapter that isn't served says nothing of the worker, and the worker's state nothing of the adapter.
     const auto adapters = pair.adapters.find(spec.url);
     if (adapters != pair.adapters.end()) {
@@ -303,7 +313,8 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
   out["rollback"] = pair.last_good ? "available" : "unavailable";
   out["rollback_reason"] = pair.last_good ? json::value(nullptr) : json::value(pair.rollback_reason);
   out["ownership"] = ownership_view(context.state, pair);
-  out["workers"] = {{"total", pair.spec.workers.size()}, {"ready", ready}, {"quarantined", quarantined}};
+  out["workers"] = {
+      {"total", pair.spec.workers.size()}, {"ready", ready}, {"quarantined", quarantined}, {"paused_by_other", held}};
   out["trainers"] = text_list(pair.spec.trainer_urls);
   out["transfer"] = transfer_view(pair);
   out["last_update"] = last_update_view(context, pair);

@@ -26,6 +26,8 @@ const protocol::Worker* find_worker(const protocol::State& state, const protocol
 std::string_view worker_state_word(protocol::WorkerState state);
 // ... of a worker as it is now: `unknown` before it was read for the first time.
 std::string_view worker_state_word(const protocol::Worker& worker);
+// It should serve, and somebody else paused it. Nobody else where callers pause.
+bool is_held_by_other(const protocol::Pair& pair, const protocol::Worker& worker);
 
 // The longest time that rollouts of one worker stood still for this update.
 Milliseconds pause_of(const protocol::Update& update, Instant now);

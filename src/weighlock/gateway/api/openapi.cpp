@@ -75,7 +75,7 @@ constexpr std::string_view kSchemas = R"({
 "Worker": {"type": "object", "required": ["id", "url", "dialect", "state"], "properties": {"id": {"type": "string"},
   "url": {"type": "string"}, "dialect": {"type": "string"}, "state": {"type": "string"},
   "version": {"type": ["integer", "null"]}, "incarnation": {"type": "string"},
-  "cause": {"$ref": "#/components/schemas/Cause"}, "flush_owed": {"type": "object", "properties": {
+  "cause": {"$ref": "#/components/schemas/Cause"}, "paused_by": {"enum": ["other"]}, "flush_owed": {"type": "object", "properties": {
   "version": {"type": ["integer", "null"]}, "since": {"type": ["string", "null"]}, "tries": {"type": "integer"}}}}},
 "WorkerList": {"type": "object", "properties": {"items": {"type": "array",
   "items": {"$ref": "#/components/schemas/Worker"}}, "next": {"type": "null"}}},
@@ -112,7 +112,7 @@ constexpr std::string_view kSchemas = R"({
   "mode": {"type": "string"}, "lineage": {"type": "integer"}, "committed": {"type": ["integer", "null"]},
   "state": {"enum": ["idle", "updating", "removing", "dormant"]}, "rollback": {"enum": ["available", "unavailable"]},
   "workers": {"type": "object", "properties": {"total": {"type": "integer"}, "ready": {"type": "integer"},
-  "quarantined": {"type": "integer"}}}, "worker": {"type": ["object", "null"]},
+  "quarantined": {"type": "integer"}, "paused_by_other": {"type": "integer"}}}, "worker": {"type": ["object", "null"]},
   "trainers": {"type": "array", "items": {"type": "string"}}, "transfer": {"type": ["object", "null"], "properties":
   {"colocate": {"type": "boolean"}, "group": {"type": ["string", "null"]}}}, "last_update": {"type": ["object", "null"],
   "properties": {"id": {"type": "string"}, "version": {"type": "integer"}, "rollback": {"type": "boolean"},
