@@ -388,7 +388,10 @@ def read_pair(value: object) -> Pair:
         state=m.text("state"),
         rollback=m.text("rollback"),
         workers=WorkerCounts(
-            counts.whole("total"), counts.whole("ready"), counts.whole("quarantined"), counts.whole_or_none("paused_by_other") or 0
+            total=counts.whole("total"),
+            ready=counts.whole("ready"),
+            quarantined=counts.whole("quarantined"),
+            paused_by_other=counts.whole_or_none("paused_by_other") or 0,  # earlier gateways don't tell
         ),
         settings=m.members("settings").raw,
         lora=_read_lora(m),

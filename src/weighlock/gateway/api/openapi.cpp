@@ -75,7 +75,8 @@ constexpr std::string_view kSchemas = R"({
 "Worker": {"type": "object", "required": ["id", "url", "dialect", "state"], "properties": {"id": {"type": "string"},
   "url": {"type": "string"}, "dialect": {"type": "string"}, "state": {"type": "string"},
   "version": {"type": ["integer", "null"]}, "incarnation": {"type": "string"},
-  "cause": {"$ref": "#/components/schemas/Cause"}, "paused_by": {"enum": ["other"]}, "flush_owed": {"type": "object", "properties": {
+  "cause": {"$ref": "#/components/schemas/Cause"}, "paused_by": {"enum": ["other"]},
+  "flush_owed": {"type": "object", "properties": {
   "version": {"type": ["integer", "null"]}, "since": {"type": ["string", "null"]}, "tries": {"type": "integer"}}}}},
 "WorkerList": {"type": "object", "properties": {"items": {"type": "array",
   "items": {"$ref": "#/components/schemas/Worker"}}, "next": {"type": "null"}}},
