@@ -92,12 +92,12 @@ TEST_F(Commands, status_says_who_holds_prefixes_of_former_versions) {
 TEST_F(Commands, status_says_who_was_paused_by_somebody_else_and_its_check_fails) {
   gateway_.script(
       "GET /v1/pairs/actor", 200,
-      R"({"name":"actor","lineage":1,"state":"idle","workers":{"total":2,"ready":1,"quarantined":0,"paused_by_other":1}})");
+      R"({"name":"actor","lineage":1,"state":"idle","workers":{"total":2,"ready":2,"quarantined":0,"paused_by_other":1}})");
   gateway_.script("GET /v1/pairs/actor/workers", 200, R"({"items":[
       {"url":"http://g0:1","dialect":"vllm","state":"ready","paused_by":"other","cause":null},
       {"url":"http://g1:1","dialect":"sglang","state":"loading","paused_by":"other","cause":null}],"next":null})");
   EXPECT_EQ(run({"status", "actor", "--check"}), 4);
-  EXPECT_NE(out_.str().find("1 of 2 workers ready, 1 paused by somebody else\n"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("2 of 2 workers ready, 1 paused by somebody else\n"), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("it is paused, and not by this gateway\n"), std::string::npos);
   EXPECT_NE(out_.str().find("http://g0:1: whoever paused it continues it: POST /resume\n"), std::string::npos);
   EXPECT_EQ(out_.str().find("http://g1:1: "), std::string::npos) << "an update has it";

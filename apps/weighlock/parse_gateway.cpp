@@ -181,7 +181,8 @@ Parsed parse_status(const Call& call) {
                        "weighlock status actor\n  weighlock status actor --check || page somebody");
   StatusArguments status;
   parser.app().add_option("pair", status.pair, "only this pair")->type_name("PAIR");
-  parser.app().add_flag("--check", status.check, "for scripts: 4 unless every worker that is shown is ready");
+  parser.app().add_flag("--check", status.check,
+                        "for scripts: 4 unless every worker that is shown is ready, and paused by nobody else");
   GatewayFlags gateway(parser);
   if (auto ended = parser.parse(call.arguments)) return *ended;
   Result<GatewayArguments> checked = gateway.check(call.surroundings);

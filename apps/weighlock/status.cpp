@@ -60,8 +60,9 @@ int run_status(const StatusArguments& arguments, Terminal& terminal) {
   } else {
     terminal.out << (pairs.empty() ? std::string("no pairs: `weighlock connect` makes one\n") : text);
   }
-  const bool whole = std::all_of(pairs.begin(), pairs.end(),
-                                 [](const client::Pair& pair) { return pair.workers_ready == pair.workers_total; });
+  const bool whole = std::all_of(pairs.begin(), pairs.end(), [](const client::Pair& pair) {
+    return pair.workers_ready == pair.workers_total && pair.workers_paused_by_other == 0;
+  });
   return arguments.check && !whole ? info(ErrorCode::degraded).exit_code : 0;
 }
 

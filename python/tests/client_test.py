@@ -346,11 +346,11 @@ class Checks:
         def lively(request, connection):
             connection.sendall(STREAM_HEAD)
             for number in range(1, 6):
-                time.sleep(0.8)
+                time.sleep(1.2)
                 connection.sendall(chunk(self.event(number)))
             gateway.release.wait(60)
         gateway = self.serve(lively)
-        with mock.patch("weighlock.client.IDLE_S", 3.0), mock.patch("weighlock.aio.IDLE_S", 3.0):
+        with mock.patch("weighlock.client.IDLE_S", 5.0), mock.patch("weighlock.aio.IDLE_S", 5.0):
             self.assertEqual([one.number for one in self.take(gateway.url, 5, after=0)], [1, 2, 3, 4, 5])
         self.assertEqual(len(gateway.requests), 1)
 

@@ -141,7 +141,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCounts:
-    """How many workers a pair has. Who should serve and was paused by somebody else isn't among the ready ones."""
+    """How many workers a pair has. Who is ready and was paused by somebody else is among both."""
 
     total: int
     ready: int

@@ -14,10 +14,10 @@ from gateway import Gateway
 from pair import PATIENCE, Limit, Pair
 
 # How long members wait for one that doesn't come. AReaL's workers wait for thirty minutes.
-GROUP_SECONDS = 8
+GROUP_SECONDS = 12
 # All of one fault: the members' own wait, and the machine's.
-FAULT_SECONDS = 45
-HANG_SECONDS = GROUP_SECONDS + 3
+FAULT_SECONDS = 60
+HANG_SECONDS = GROUP_SECONDS + 6
 
 
 class Faults:
@@ -100,7 +100,7 @@ class Faults:
         """Killed while the workers are in the collective. Its next life knows only that they were asked."""
         slow = self.pair.trainers[0]
         asked = len(slow.seen("update_weights"))
-        slow.fail("update_weights", "hang", seconds=2)
+        slow.fail("update_weights", "hang", seconds=GROUP_SECONDS - 4)
         pending = self.pair.begin_update()
         wire.wait_until(lambda: pending.done() or len(slow.seen("update_weights")) > asked, PATIENCE, "the update is on its way")
         assert not pending.done(), f"the update ended before the gateway was killed: {pending.answer()}"

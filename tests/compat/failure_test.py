@@ -200,7 +200,7 @@ class TogetherTest(lab.Lab):
 
     def test_pairs_do_not_wait_for_each_other(self):
         slow, ranks = self.engines("sglang", name="slow"), self.trainers()
-        slow[0].fault("/update_weights_from_disk", "slow", delay_ms=5000)
+        slow[0].fault("/update_weights_from_disk", "slow", delay_ms=8000)
         quick, others = self.engines("sglang", name="quick"), self.trainers(name="others")
         at = self.gateway()
         at.connect("slow", ranks, slow, self.path("shared", "a"))

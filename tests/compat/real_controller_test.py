@@ -162,7 +162,7 @@ class RealControllerTest(lab.Lab):
     def test_destroy_in_an_update_ends_the_gateway_before_it_would_be_killed_and_leaves_no_engine_paused(self):
         fleet, ranks = self.engines("sglang", "vllm"), self.trainers()
         for one, route in zip(fleet, programs.LOADS):
-            one.fault(route, "slow", delay_ms=1500)  # once: the heal is quick
+            one.fault(route, "slow", delay_ms=1000)  # once: the heal is quick
         controller = self.initialized()
         self.connect(controller, ranks, fleet)
         process = controller._gateway_proc
@@ -174,7 +174,7 @@ class RealControllerTest(lab.Lab):
             with contextlib.suppress(httpx.HTTPError):
                 return second.post(url + "/update_weights", json={"pair_name": "actor-rollout", "version": 1})
         waits = lab.in_background(update)
-        programs.wait_for("paused engines", lambda: all(one.state()["paused"] for one in fleet))
+        programs.wait_for("loads, of engines that are paused", lambda: all(self.tape.all(route) for route in programs.LOADS))
         controller._pair_name = None  # disconnect would wait for the update: SIGTERM at once
         controller.destroy()
         self.assert_gone(process)

@@ -64,7 +64,7 @@ class FullDisk(unittest.TestCase):
         """v2: the disk gets full while every engine is paused and one of them is in a load; then the update is cancelled."""
         engine = self.lab.engines[0]
         self.lab.forget_logs()
-        self.lab.fault(engine, route=LOADS[0], fault="slow", times=1, delay_ms=5000)
+        self.lab.fault(engine, route=LOADS[0], fault="slow", times=1, delay_ms=8000)
         thread, answers = self.lab.in_background(lambda: self.lab.update(2, "two"))
         wait_for("a load", lambda: self.lab.requests_of(engine, LOADS[0]))
         self.lab.fill()
@@ -149,7 +149,7 @@ class FailingDisk(unittest.TestCase):
         self.lab.forget_logs()
         for engine in self.lab.engines:
             for route in LOADS:
-                self.lab.fault(engine, route=route, fault="slow", times=1, delay_ms=3000)
+                self.lab.fault(engine, route=route, fault="slow", times=1, delay_ms=8000)
         thread, answers = self.lab.in_background(lambda: self.lab.update(2, "two"))
         wait_for("a load", lambda: any(self.lab.requests_of(self.lab.engines[0], route) for route in LOADS))
         self.set(failures)

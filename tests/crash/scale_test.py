@@ -77,7 +77,7 @@ class Scale(unittest.TestCase):
         return self.ask("GET", "/v1/pairs/big")[1]["workers"]
 
     def all_whole(self):
-        self.assertEqual(self.counts(), {"total": WORKERS, "ready": WORKERS, "quarantined": 0})
+        self.assertEqual(self.counts(), {"total": WORKERS, "ready": WORKERS, "quarantined": 0, "paused_by_other": 0})
         self.assertEqual(self.fleet.ask("statistics")["still_paused"], 0)
 
     def test_an_update_and_one_in_which_some_stall(self):

@@ -62,7 +62,7 @@ class CommandsTest(programs.Programs):
         code, out, err = self.weighlock("cancel", "actor", url=url)
         self.assertEqual(code, 3, out)
         self.assertIn("no running update", err)
-        self.fault_next_loads(engines, fault="slow", delay_ms=5000)
+        self.fault_next_loads(engines, fault="slow", delay_ms=8000)
         code, out, err = self.weighlock("update", "actor", "--version", "2", "--wait", "0", url=url)
         self.assertEqual(code, 0, out + err)
         wait_for("loads on their way", lambda: all(self.is_asked_to_load(engine) for engine in engines))

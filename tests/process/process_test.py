@@ -22,7 +22,7 @@ class ProcessTest(Programs):
 
     def test_sigterm_while_engines_are_paused_brings_them_back_before_the_process_leaves(self):
         # Their loads and the heals that follow are over within the 4 s that a gateway takes to leave.
-        engines, gateway, thread, answers = self.update_in_its_loads(fault="slow", delay_ms=2000)
+        engines, gateway, thread, answers = self.update_in_its_loads(fault="slow", delay_ms=1000)
         url = gateway.urls(1)[0]
         gateway.child.send_signal(signal.SIGTERM)
         status, body = call("POST", url + "/update_weights", {"pair_name": "actor", "version": 2}, KEY)
@@ -130,7 +130,7 @@ class ProcessTest(Programs):
         self.assertEqual((body["status"], body["degraded"]), ("ok", False), body)
 
     def test_update_asked_for_while_the_gateway_takes_over_waits_for_its_turn(self):
-        engines, gateway, _, _ = self.update_in_its_loads(fault="slow", delay_ms=6000)
+        engines, gateway, _, _ = self.update_in_its_loads(fault="slow", delay_ms=9000)
         gateway.child.kill()
         gateway.child.wait()
         _, url = self.gateway("again")

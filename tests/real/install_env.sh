@@ -41,8 +41,10 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$key" ]; then
   exit 0
 fi
 
-# A folder that somebody named is removed only when it was ours: it must be absent, empty or a venv.
-if [ -e "$env_dir" ] && [ ! -f "$env_dir/pyvenv.cfg" ] && [ -n "$(ls -A "$env_dir")" ]; then
+# A folder that somebody named is removed only when it was ours: it must be absent, empty or a venv. The default one
+# is ours, and so is what an interrupted run left of it.
+if [ -n "${WEIGHLOCK_ENGINES_ENV:-}" ] && [ -e "$env_dir" ] &&
+  [ ! -f "$env_dir/pyvenv.cfg" ] && [ -n "$(ls -A "$env_dir")" ]; then
   say "$env_dir exists and is not a Python environment; name another folder in WEIGHLOCK_ENGINES_ENV"
   exit 1
 fi

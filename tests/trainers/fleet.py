@@ -65,6 +65,10 @@ class Fleet(programs.Programs):
         """Status and body of the readiness URL."""
         return self.ask("GET", f"/v1/pairs/actor/workers/{self.worker(engine)['id']}/ready")
 
+    def counts(self):
+        """Of workers, by state. Who is seen as paused by somebody else is told a look later, and left out here."""
+        return {name: count for name, count in self.pair()["workers"].items() if name != "paused_by_other"}
+
     def pair(self):
         return self.ask("GET", "/v1/pairs/actor")[1]
 

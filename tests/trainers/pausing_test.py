@@ -29,7 +29,7 @@ class FoundPaused(Fleet):
         self.continue_all()
         for engine in self.engines:
             wait_for("readiness", lambda e=engine: self.ready(e)[0] == 200)
-        self.assertEqual(self.pair()["workers"], {"total": 3, "ready": 3, "quarantined": 0})
+        self.assertEqual(self.counts(), {"total": 3, "ready": 3, "quarantined": 0})
 
     def test_trainer_that_paused_only_some_keeps_its_pause_there_and_gets_ours_elsewhere(self):
         call("POST", self.engines[0] + "/pause_generation", {})
@@ -63,7 +63,7 @@ class Torn(Fleet):
     def never_ready(self, engine):
         status, body = self.ready(engine)
         self.assertEqual((status, body["ready"]), (503, False), body)
-        self.assertEqual(self.pair()["workers"], {"total": 3, "ready": 2, "quarantined": 1})
+        self.assertEqual(self.counts(), {"total": 3, "ready": 2, "quarantined": 1})
 
     def seconds_until_paused(self, engine):
         began = time.monotonic()
@@ -123,7 +123,7 @@ class Torn(Fleet):
         self.updated(1)
         call("DELETE", self.engines[0] + "/_tiny/log")
         self.pause_all()
-        self.fault(self.engines[0], route=LOAD, fault="slow", times=1, delay_ms=5000)
+        self.fault(self.engines[0], route=LOAD, fault="slow", times=1, delay_ms=8000)
         thread, answers = self.in_background(lambda: self.update(2))
         wait_for("the load", lambda: self.requests_of(self.engines[0], LOAD + '"'))
         self.continue_all()
@@ -259,11 +259,23 @@ class Unwell(Fleet):
         self.assertEqual((call("GET", engine + "/ready")[0], self.is_paused(engine)), (503, False))
         call("DELETE", engine + "/_tiny/log")
 
+    def updated_while_unwell(self, unwell, route, times, made=lambda: None):
+        """The gateway gives the engine 300 ms to show that it runs. A machine that stands still as long makes the engine
+        seem paused, which is no fault of either: then once more, with the next version."""
+        for version in range(2, 6):
+            call("DELETE", unwell + "/_tiny/faults")
+            self.make_unwell(unwell)
+            made()
+            with Lag() as lag:
+                body = self.updated(version)
+            self.assertFalse(body["degraded"], body)
+            if len(self.requests_of(unwell, route)) == times or lag.worst < 0.1:
+                break
+
     def test_engine_that_is_only_unwell_does_not_count_as_paused_by_another(self):
         unwell = self.engines[1]
         self.updated(1)
-        self.make_unwell(unwell)
-        self.assertFalse(self.updated(2)["degraded"])
+        self.updated_while_unwell(unwell, "/pause_generation", 1)
         self.assertEqual(len(self.requests_of(unwell, "/pause_generation")), 1, "it ran, so the pause is ours")
         self.assertEqual(len(self.requests_of(unwell, "/continue_generation")), 1)
         self.assertNotIn("paused_by", self.worker(unwell))
@@ -272,10 +284,7 @@ class Unwell(Fleet):
     def test_health_that_fails_for_a_while_in_an_update_costs_no_worker(self):
         unwell = self.engines[1]
         self.updated(1)
-        self.make_unwell(unwell)
-        self.fault(unwell, route="/health", fault="status_503", times=3)
-        body = self.updated(2)
-        self.assertFalse(body["degraded"], body)
+        self.updated_while_unwell(unwell, '"/health', 4, lambda: self.fault(unwell, route="/health", fault="status_503", times=3))
         self.assertEqual(len(self.requests_of(unwell, '"/health')), 4)
         self.assertEqual((self.worker(unwell)["state"], self.ready(unwell)[0]), ("ready", 200))
 

@@ -287,10 +287,7 @@ json::object pair_view(const ViewContext& context, const Pair& pair) {
   for (const WorkerSpec& spec : pair.spec.workers) {
     const auto it = context.state.workers.find(spec.url);
     if (it == context.state.workers.end()) continue;
-    if (is_held_by_other(pair, it->second)) {
-      ++held;
-      continue;
-    }
+    if (is_held_by_other(pair, it->second)) ++held;
     // An adapter that isn't served says nothing of the worker, and the worker's state nothing of the adapter.
     const auto adapters = pair.adapters.find(spec.url);
     if (adapters != pair.adapters.end()) {

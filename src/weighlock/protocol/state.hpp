@@ -52,6 +52,7 @@ struct Watch {
   int brief_looks = 0;             // since one did
   int failures = 0;                // in a row; they stretch the time to the next look
   int continues = 0;               // found running since this was last told
+  int holds = 0;                   // found paused by another since the last update, or since it ran
   std::optional<Instant> told_at;  // when a record last said that it was found running
   std::optional<Cause> trouble;    // why the last look failed, since the first that did; none = it was answered
 };

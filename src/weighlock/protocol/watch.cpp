@@ -1,17 +1,14 @@
 // Between updates each worker is looked at, and what the look shows is drawn (protocol.md sections 2, 7 and 8).
 //
 // One that serves: label and pause state each ten seconds, its start time less often. A new process is JOINING, a label
-// of somebody else makes it FOREIGN, a pause of somebody else is told and left alone. One that may not serve: each
-// second. Engines know no fence, so a trainer may continue behind our back what is quarantined: it is paused again, and
-// it is told once. Where such a worker is quiet and may be brought back, a join begins (join.cpp).
-//
-// One that serves and owes a flush of its cache (mode keep) is asked for it again with a look each second, ten times,
-// and then with each look.
+// of somebody else makes it FOREIGN, a pause of somebody else is told and left alone; that one, and one that owes a
+// flush of its cache (mode keep) and is asked for it with each look, is looked at each second for the first ten. One
+// that may not serve: each second. Engines know no fence, so a trainer may continue behind our back what is
+// quarantined: it is paused again, and it is told once. Where it may be brought back, a join begins (join.cpp).
 //
 // A look that finds nothing new makes no record. One that serves and is silent for `kSilentLooks` looks in a row is
 // fenced until it answers. Workers that only LoRA pairs use are looked at for their start time alone: a new process
-// gets its adapters back (lora_join.cpp), and label and pause of its model are nobody's here; a silent one is told to
-// the fence hook all the same, and keeps its state.
+// gets its adapters back (lora_join.cpp), a silent one is told to the fence hook and keeps its state.
 //
 // One call per worker, as everywhere: an update that begins takes the worker over (`yield_watch`). Earlier calls that
 // may still run are asked after by a barrier, where there is one; until they have ended nothing that changes is sent.
@@ -76,6 +73,14 @@ bool flushes_soon(Context& context, const Worker& worker) {
   return worker.watch.failures == 0 && (!active || active->state >= UpdateState::resuming);
 }
 
+// Somebody else's pause is counted, so its end is to be known soon: most end with what they were for.
+bool may_be_continued_soon(Context& context, const Worker& worker) {
+  constexpr int kLooksSoon = 10;  // each second; after them it is left to the idle looks
+  const bool holds = worker.paused_by_other && serves(worker) && worker.watch.holds < kLooksSoon;
+  return holds && worker.watch.failures == 0 && !worker.pair.empty() &&
+         context.state().pairs.at(worker.pair).spec.policy.pause != PauseOwner::caller;
+}
+
 // How long until the worker is looked at again.
 Milliseconds period_of(Context& context, const Worker& worker) {
   constexpr int kDoublingsMax = 10;
@@ -83,7 +88,8 @@ Milliseconds period_of(Context& context, const Worker& worker) {
   const Milliseconds grown = state.watch_period * (1 << std::min(worker.watch.failures, kDoublingsMax));
   const bool waits = worker.state == WorkerState::joining && !is_dormant(state.pairs.at(worker.pair), context.now());
   if (waits || worker.state == WorkerState::quarantined) return std::min<Milliseconds>(grown, limits::kWatchBackOffMax);
-  if (flushes_soon(context, worker)) return std::min(state.watch_period, state.idle_watch_period);
+  const bool soon = flushes_soon(context, worker) || may_be_continued_soon(context, worker);
+  if (soon) return std::min(state.watch_period, state.idle_watch_period);
   // One that doesn't answer may be on its way back, or up.
   return worker.watch.failures > 0 || !was_read(worker) ? std::min(grown, state.idle_watch_period)
                                                         : state.idle_watch_period;
@@ -277,6 +283,7 @@ void on_serving_look(Context& context, Worker& worker, const StateReading& readi
   }
   if (was_whole) worker.watch.brief_looks = 0;
   worker.paused_by_other = reading.paused && !worker.paused_by_us;
+  worker.watch.holds = worker.paused_by_other ? worker.watch.holds + 1 : 0;
   if (worker.state == WorkerState::ready && worker.earlier.empty() && !ours)
     return become_foreign(context, worker, reading.label);
   if (reading.paused && worker.paused_by_us) {                  // a pause that came late
@@ -381,10 +388,11 @@ void end_watch(Context& context, Worker& worker) {
 
 void begin_watch(Context& context, Worker& worker) {
   worker.watch.failures = 0;
-  worker.watch.continues = 0;
+  worker.watch.continues = worker.watch.holds = 0;
   worker.watch.told_at.reset();
   if (worker.watch.call || !is_watched(context, worker)) return;
-  if (!serves(worker) || !worker.watch.timer || worker.owes_flush) look_later(context, worker);
+  if (!serves(worker) || !worker.watch.timer || worker.owes_flush || worker.paused_by_other)
+    look_later(context, worker);
 }
 
 void note_dialect(Context& context, Worker& worker, DialectKind dialect) {

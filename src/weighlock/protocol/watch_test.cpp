@@ -52,12 +52,28 @@ TEST_F(WatchTest, nothing_is_recorded_while_it_stays_paused) {
   EXPECT_GE(count(1, K::read_state), 25);
 }
 
+TEST_F(WatchTest, who_was_paused_by_another_is_looked_at_each_second_for_a_while) {
+  connect(1);
+  engine(0).paused = true;
+  request(1);
+  EXPECT_TRUE(worker(0).paused_by_other);
+  engine(0).paused = false;  // as a trainer does that pauses by itself, behind the update's answer
+  advance(1200ms);
+  EXPECT_FALSE(worker(0).paused_by_other);
+  engine(0).paused = true;
+  request(2);
+  const int before = count(0, K::read_state);
+  advance(60s);
+  EXPECT_GE(count(0, K::read_state), before + 10);
+  EXPECT_LE(count(0, K::read_state), before + 17);
+}
+
 TEST_F(WatchTest, workers_that_serve_are_looked_at_seldom_and_not_touched) {
   tear_worker_1();
   const int before = count(0, K::read_state);
   engine(0).paused = true;  // somebody paused it: theirs
   advance(30s);
-  EXPECT_LE(count(0, K::read_state), before + 4);
+  EXPECT_LE(count(0, K::read_state), before + 14);
   EXPECT_EQ(count(0, K::pause), 2);  // of the two updates
   EXPECT_TRUE(engine(0).paused);
 }
