@@ -250,7 +250,7 @@ void Invariants::check_ready(const protocol::Worker& worker) {
     }
     const auto pair = state().pairs.find(worker.pair);
     const bool keeps = pair != state().pairs.end() && pair->second.spec.policy.pause_mode == PauseMode::keep;
-    if (real.stale && !keeps)
+    if (real.stale && !keeps && !real.lied_of_caches)
       throw Violation{1, fmt::format("{} is ready and serves caches of other weights", worker.url)};
     if (pair != state().pairs.end() && worker.version && worker.version->lineage != 0 &&
         pair->second.spec.policy.evidence) {
