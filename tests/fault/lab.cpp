@@ -6,6 +6,8 @@
 #include <future>
 #include <utility>
 
+#include "at_rest.hpp"
+
 namespace weighlock::fault {
 namespace {
 
@@ -146,11 +148,7 @@ json::value Fleet::workers_at_rest() {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (true) {
     json::value all = workers();
-    const json::value* items = find(all, "items");
-    const bool is_brought_back =
-        items && std::any_of(items->as_array().begin(), items->as_array().end(),
-                             [](const auto& one) { return text_at(one, "state") == "loading"; });
-    if (!is_brought_back || std::chrono::steady_clock::now() > until) return all;
+    if (!shows_one_in_hand(json::serialize(all)) || std::chrono::steady_clock::now() > until) return all;
     std::this_thread::sleep_for(Milliseconds(5));
   }
 }

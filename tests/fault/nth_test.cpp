@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "at_rest.hpp"
 #include "strikes.hpp"
 
 namespace weighlock::fault {
@@ -103,7 +104,7 @@ class NthTest : public test::NativeTest {
     const auto end = Clock::now() + 10s;
     while (true) {
       const test::Reply reply = call("GET", "/v1/pairs/actor/workers");
-      if (reply.body.find("\"state\":\"loading\"") == std::string::npos || Clock::now() > end) return reply.json();
+      if (!fault::shows_one_in_hand(reply.body) || Clock::now() > end) return reply.json();
       std::this_thread::sleep_for(5ms);
     }
   }

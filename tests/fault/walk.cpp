@@ -4,6 +4,8 @@
 #include <chrono>
 #include <thread>
 
+#include "at_rest.hpp"
+
 namespace weighlock::fault {
 namespace {
 
@@ -241,8 +243,7 @@ class Run {
   static constexpr Milliseconds kPatience{10'000};
   bool is_left_to_a_join() {
     const std::string views = json::serialize(fleet_.workers());
-    return views.find("when an update began") != std::string::npos ||
-           views.find("\"state\":\"loading\"") != std::string::npos;
+    return views.find("when an update began") != std::string::npos || shows_one_in_hand(views);
   }
   static bool is_busy(const json::value& ended) {
     const json::value* error = find(ended, "error");
